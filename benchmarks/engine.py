@@ -17,9 +17,11 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from calibrant.training import Recipe, Setup, TrainingData, make_fabric
+from calibrant.training import Recipe
 from calibrant.training.data import Augmentation, Dataset, Images, augment, draw_augmentation, normalise
 from calibrant.training.models import build_model
+from calibrant.training.run_data import TrainingData
+from calibrant.training.setup import Setup, make_fabric
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 

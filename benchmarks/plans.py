@@ -18,10 +18,12 @@ import time
 
 import torch
 
-from calibrant.training import Recipe, Setup, TrainingData, make_fabric
+from calibrant.training import Recipe
 from calibrant.training.data import Dataset
 from calibrant.training.methods import parts, resolve
 from calibrant.training.predict import scorer
+from calibrant.training.run_data import TrainingData
+from calibrant.training.setup import Setup, make_fabric
 from engine import nothing, random_set, wait
 
 WARM_UP = 2

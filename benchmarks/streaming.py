@@ -32,10 +32,12 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from calibrant.training import Quiet, Recipe, Setup, TrainingData, make_fabric, train
+from calibrant.training import Recipe, Reporter, train
 from calibrant.training.data import stream_dataset
 from calibrant.training.data.folder import list_folder
 from calibrant.training.data.spec import parse_spec
+from calibrant.training.run_data import TrainingData
+from calibrant.training.setup import Setup, make_fabric
 
 SIDE, BATCH, COPIES = 256, 128, 10
 READS = multiprocessing.Value("q", 0)
@@ -188,7 +190,7 @@ class Enough(Exception):
     """The run has shown what it should."""
 
 
-class Watch(Quiet):
+class Watch(Reporter):
     """Prints when the first step is done, the memory of all processes, and the files read in each epoch."""
 
     def __init__(self, limit: int = 0) -> None:

@@ -15,7 +15,9 @@ from multiprocessing.synchronize import Barrier
 
 import torch
 
-from calibrant.training import Recipe, Setup, TrainingData, make_fabric
+from calibrant.training import Recipe
+from calibrant.training.run_data import TrainingData
+from calibrant.training.setup import Setup, make_fabric
 from engine import nothing, random_set, wait
 
 

@@ -3,7 +3,8 @@ import json
 import pytest
 
 from calibrant.studies import Study, StudySpec
-from calibrant.training import names_in, train_or_resume
+from calibrant.training import train_or_resume
+from calibrant.training.settings import names_in
 
 FLAGS = ("--methods", "nll", "flsd+h", "--seeds", 0, 1, "--epochs", 2)
 SPEC = StudySpec(methods=("nll", "flsd+h"), seeds=(0, 1), recipe={"epochs": 2})

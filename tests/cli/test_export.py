@@ -76,7 +76,7 @@ def untraced(monkeypatch):
         found = policy_for(10, policy, None)
         return Exported(cases=1, automated=0, largest_difference=0.0, decisions_differ=0, path=path, policy=found)
 
-    monkeypatch.setattr("calibrant.training.export.export_module", write)
+    monkeypatch.setattr("calibrant.deployment.onnx_export.export_module", write)
 
 
 @pytest.mark.usefixtures("untraced")

@@ -28,9 +28,9 @@ def files(tmp_path):
         ("lightning.fabric", "train", ("train", "--data", "digits", "--out", "new"), "training.engine._training_data"),
         ("optuna", "study", ("sweep", "--data", "digits", "--out", "new"), "studies.sweeps.load_data"),
         ("matplotlib", "figures", ("report", "p.npz", "--out", "new.html", "--figures", "new"), "report.write_report"),
-        ("onnx", "export", ("export", "run", "--out", "new.onnx"), "training.export._images"),
-        ("onnxscript", "export", ("export", "run", "--out", "new.onnx"), "training.export._images"),
-        ("onnxruntime", "export", ("export", "run", "--out", "new.onnx"), "training.export._images"),
+        ("onnx", "export", ("export", "run", "--out", "new.onnx"), "training.run.Run._images_to_compare"),
+        ("onnxscript", "export", ("export", "run", "--out", "new.onnx"), "training.run.Run._images_to_compare"),
+        ("onnxruntime", "export", ("export", "run", "--out", "new.onnx"), "training.run.Run._images_to_compare"),
     ],
 )
 def test_a_missing_extra_is_said_before_any_work(calibrant, files, monkeypatch, missing, extra, arguments, work):

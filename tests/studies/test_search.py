@@ -15,7 +15,7 @@ from calibrant.studies.search import (
     rungs,
     search_space,
 )
-from calibrant.training import Quiet, Run, methods, paper_recipe
+from calibrant.training import Reporter, Run, methods, paper_recipe
 from calibrant.training.methods.method_table import PRUNING
 
 
@@ -124,7 +124,7 @@ def test_the_reporter_asks_at_rungs_with_samples_counted_over_a_resume(tmp_path)
         asked.append((epoch, found))
         return epoch == 3
 
-    reporter = RungReporter(judge, Quiet())
+    reporter = RungReporter(judge, Reporter())
     reporter.start(run, 1)
     reporter.end_epoch(line(2))
     with pytest.raises(TrialStopped, match="stopped after epoch 3") as stopped:
@@ -137,7 +137,7 @@ def test_the_reporter_asks_at_rungs_with_samples_counted_over_a_resume(tmp_path)
 def test_the_reporter_asks_nowhere_else_and_tells_the_one_inside_everything(tmp_path):
     told, asked = [], []
 
-    class Inner(Quiet):
+    class Inner(Reporter):
         def start(self, run, done):
             told.append(("start", done))
 

@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.studies.sweep_outputs import failures, front_table, sweep_json, write_sweep
 from calibrant.studies.sweeps import SAME_SETTINGS, Sweep, SweepSpec, make_tables
-from calibrant.training import Quiet
+from calibrant.training import Reporter
 
 SPEC = SweepSpec(recipe={"epochs": 3}, search=("drop=0.3:0.8", "optimiser.lr=0.01:0.2:log"))
 
@@ -132,7 +132,7 @@ def test_with_zero_dominators_nobody_is_stopped(sweep):
     SPEC.save(sweep.path / "sweep.toml")
 
 
-class Interrupt(Quiet):
+class Interrupt(Reporter):
     def end_epoch(self, line):
         raise KeyboardInterrupt
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.training import Quiet, Recipe, train
+from calibrant.training import Recipe, Reporter, train
 from calibrant.training.data import Augmentation, Dataset, Images
 
 # Imports torch and Lightning once, then forks a process for every command: a kill test needs many of them.
@@ -290,7 +290,7 @@ class _StopError(BaseException):
     """Stands for whatever stops a process."""
 
 
-class _StopAfter(Quiet):
+class _StopAfter(Reporter):
     def __init__(self, epoch):
         self.epoch = epoch
 

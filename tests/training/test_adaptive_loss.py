@@ -9,8 +9,10 @@ from safetensors.torch import load_file, save_file
 
 from calibrant.errors import InvalidInput
 from calibrant.losses import AdaFocal
-from calibrant.training import Quiet, Run, Setup, TrainingData, make_fabric, resume, train
+from calibrant.training import Reporter, Run, resume, train
 from calibrant.training.checkpoint import newest_checkpoint
+from calibrant.training.run_data import TrainingData
+from calibrant.training.setup import Setup, make_fabric
 
 _OPTIONS = {"adafocal_bins": 3, "adafocal_switch": 0.9}
 
@@ -21,7 +23,7 @@ def recipe(toy_recipe):
     return toy_recipe(method__name="adafocal", method__options=_OPTIONS)
 
 
-class _Watch(Quiet):
+class _Watch(Reporter):
     """Notes the checkpoint's exponents after each epoch."""
 
     def __init__(self):

@@ -6,9 +6,10 @@ import torch
 
 from calibrant.errors import InvalidInput
 from calibrant.losses import CrossEntropy, HuberCalibration
+from calibrant.losses.balance import balanced_loss
 from calibrant.metrics import evaluate_classes
 from calibrant.training import default_recipe, train
-from calibrant.training.balance import balanced_draw, balanced_loss
+from calibrant.training.batches import balanced_draw
 from calibrant.training.data import Images, load_dataset
 
 TARGETS = torch.tensor([0] * 6 + [1] * 3 + [2])

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.training import Setup, TrainingData, make_fabric, trained_data
 from calibrant.training.checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -17,8 +16,11 @@ from calibrant.training.checkpoint import (
     remove_leftovers,
     save_checkpoint,
     saved_log,
+    trained_data,
     unpack,
 )
+from calibrant.training.run_data import TrainingData
+from calibrant.training.setup import Setup, make_fabric
 
 VALUES = {"data": "abc", "classes": 3, "image_shape": [1, 6, 6], "pruner": {}, "log": None, "mean": [0.5], "std": [0.5]}
 

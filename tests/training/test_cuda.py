@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from calibrant.training import Setup, TrainingData, make_fabric, resume, train
+from calibrant.training import resume, train
+from calibrant.training.run_data import TrainingData
+from calibrant.training.setup import Setup, make_fabric
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 

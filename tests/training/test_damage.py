@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.training import Quiet, Run, resume
+from calibrant.training import Reporter, Run, resume
 from calibrant.training.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
 
 
@@ -106,7 +106,7 @@ def test_a_damaged_log_without_a_copy_is_refused_before_any_training(toy, toy_re
     log.write_bytes(log.read_bytes().replace(old, new, 1))
     before = log.read_bytes()
 
-    class NoTraining(Quiet):
+    class NoTraining(Reporter):
         def begin_epoch(self, epoch, steps):
             pytest.fail("trained")
 

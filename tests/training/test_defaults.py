@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.training import Recipe, default_recipe, method_settings, named_recipes, paper_recipe, recipe_from
+from calibrant.training import Recipe, default_recipe, named_recipes, paper_recipe, recipe_from
 from calibrant.training.data import Augmentation, extent_of, load_dataset
 from calibrant.training.data.load import Extent
-from calibrant.training.defaults import derive
+from calibrant.training.default_recipes import derive, method_settings
 
 _ROOT = Path(__file__).parents[2]
 _FILES = sorted((_ROOT / "recipes").glob("*.toml"))

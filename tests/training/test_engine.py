@@ -10,17 +10,8 @@ import torch
 
 from calibrant.errors import CalibrantError, InvalidInput, OutputError
 from calibrant.pruning import load_audit
-from calibrant.training import (
-    Quiet,
-    Recipe,
-    Run,
-    TrainingDiverged,
-    paper_recipe,
-    resume,
-    state_of,
-    train,
-    train_or_resume,
-)
+from calibrant.training import Recipe, Reporter, Run, TrainingDiverged, paper_recipe, resume, train, train_or_resume
+from calibrant.training.engine import state_of
 
 
 def test_a_run_folder_holds_what_the_design_says(whole, toy, toy_recipe):
@@ -213,7 +204,7 @@ def test_what_lay_in_the_folder_before_stays(toy, toy_recipe, tmp_path):
 
 
 def test_data_that_cannot_be_read_leave_nothing(toy, toy_recipe, tmp_path):
-    class Unreadable(Quiet):
+    class Unreadable(Reporter):
         def begin_epoch(self, epoch, steps):
             raise FileNotFoundError("an image is gone")
 
@@ -297,7 +288,7 @@ def test_what_is_no_recipe_folder_or_data_is_one_line(arguments, message, tmp_pa
 RECIPE = paper_recipe("digits", epochs=3, method__name="flsd+h+unbiased")
 
 
-class StopAfter(Quiet):
+class StopAfter(Reporter):
     def __init__(self, epoch):
         self.epoch = epoch
 

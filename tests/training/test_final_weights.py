@@ -8,9 +8,9 @@ from torch import nn
 from calibrant.errors import InvalidInput
 from calibrant.metrics import negative_log_likelihood
 from calibrant.predictions import Predictions
-from calibrant.training import Recipe, Run, resume, selection_figure, train
+from calibrant.training import Recipe, Run, resume, train
 from calibrant.training.checkpoint import load_checkpoint, newest_checkpoint
-from calibrant.training.final_weights import BestEpoch, WeightAverage
+from calibrant.training.final_weights import BestEpoch, WeightAverage, selection_figure
 
 
 def make_network():

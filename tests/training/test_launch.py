@@ -4,7 +4,7 @@ import pytest
 from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 
 from calibrant.errors import InvalidInput, OutputError
-from calibrant.training import Quiet
+from calibrant.training import Reporter
 from calibrant.training.launch import (
     group_layout,
     is_first_process,
@@ -121,4 +121,4 @@ def refuse(reporter):
 
 def test_an_error_in_a_process_is_raised_here(tmp_path):
     with pytest.raises(InvalidInput, match=r"^epochs must be positive, got 0\.$"):
-        start_processes(2, refuse, tmp_path, Quiet())
+        start_processes(2, refuse, tmp_path, Reporter())

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calibrant.training.layers import GlobalBatchNorm2d, PaddedConvolutions, convolutions, synchronise_batch_norm
+from calibrant.training.network import GlobalBatchNorm2d, PaddedConvolutions, convolutions, synchronise_batch_norm
 
 
 @pytest.mark.parametrize("affine", [True, False])
@@ -84,7 +84,7 @@ def test_every_convolution_meets_the_full_number_of_rows(monkeypatch: pytest.Mon
         return real(rows, *rest, **named)  # type: ignore[call-overload, no-any-return]
 
     mode = PaddedConvolutions(16)
-    monkeypatch.setattr("calibrant.training.layers._CONVOLUTIONS", (watching,))
+    monkeypatch.setattr("calibrant.training.network._CONVOLUTIONS", (watching,))
     for rows in (1, 5, 16, 20):
         image = torch.randn(rows, 3, 8, 8)
         answer = mode.__torch_function__(watching, (), (image, torch.randn(4, 3, 3, 3)))

@@ -6,10 +6,12 @@ from torch.utils.data import TensorDataset
 from calibrant.errors import InvalidInput
 from calibrant.losses import BSCEGRA, CrossEntropy, EntropyPenalty, Focal
 from calibrant.pruning import ConfidencePruner
-from calibrant.training import Setup, TrainingData, make_fabric, resume, train
+from calibrant.training import resume, train
 from calibrant.training.batches import EpochTables, LoaderBatches, Mixup, Preparation, ResidentBatches
 from calibrant.training.data import Augmentation
 from calibrant.training.reproducibility import derive_seed
+from calibrant.training.run_data import TrainingData
+from calibrant.training.setup import Setup, make_fabric
 
 _N, _BATCH, _ALPHA = 22, 8, 0.4
 _IMAGES = torch.randint(0, 256, (_N, 2, 5, 5), generator=torch.Generator().manual_seed(0)).to(torch.uint8)

@@ -8,11 +8,12 @@ import torch
 from torch import nn
 
 from calibrant.errors import InvalidInput
-from calibrant.training import Recipe, Run, Setup, TrainingData, make_fabric, resume, train
+from calibrant.training import Recipe, Run, resume, train
 from calibrant.training.checkpoint import load_checkpoint
 from calibrant.training.network import Freezing, rate_factors
 from calibrant.training.recipe import ModelSection, OptimiserSection
-from calibrant.training.setup import make_optimiser
+from calibrant.training.run_data import TrainingData
+from calibrant.training.setup import Setup, make_fabric, make_optimiser
 
 
 class Net(nn.Module):

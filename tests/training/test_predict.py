@@ -5,9 +5,10 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from calibrant.training import Setup, TrainingData, make_fabric, resume, train
+from calibrant.training import resume, train
 from calibrant.training.predict import predict, scorer
-from calibrant.training.run_data import HeldOut
+from calibrant.training.run_data import HeldOut, TrainingData
+from calibrant.training.setup import Setup, make_fabric
 
 
 class Plain(Dataset):

@@ -9,11 +9,12 @@ import torch
 
 from calibrant.pruning import load_audit
 from calibrant.pruning.sampling import ORDER, generator_for
-from calibrant.training import TrainingData, train
+from calibrant.training import train
 from calibrant.training.checkpoint import newest_checkpoint
 from calibrant.training.data import draw_augmentation
 from calibrant.training.network import make_model
 from calibrant.training.reproducibility import derive_seed
+from calibrant.training.run_data import TrainingData
 
 _NETWORK = """
 import torch

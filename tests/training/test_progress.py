@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
-from calibrant.training import ForwardingReporter, LiveBar, PlainLines, train
+from calibrant.training import LiveBar, PlainLines, Reporter, train
 from calibrant.training.progress import describe
 
 _LINE = {
@@ -75,7 +75,7 @@ def test_a_reporter_beside_another_passes_everything_on(tmp_path):
 
     run = SimpleNamespace(path=tmp_path)
     expected = [("start", run, 3), ("begin_epoch", 4, 10), ("step",), ("end_epoch", _LINE), ("stop",)]
-    reporter = ForwardingReporter(Recorder())
+    reporter = Reporter(Recorder())
     for name, *arguments in expected:
         getattr(reporter, name)(*arguments)
     assert told == expected

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.training import Quiet, Recipe, resume, train
+from calibrant.training import Recipe, Reporter, resume, train
 from calibrant.training.data import stream_dataset
 from calibrant.training.launch import ProcessLost
 from calibrant.training.reading import BatchReader, LeftOut
@@ -70,7 +70,7 @@ def test_what_rests_is_not_read(recipe, folder, tmp_path, monkeypatch):
 
 
 def test_auto_says_why(recipe, tmp_path):
-    class Listens(Quiet):
+    class Listens(Reporter):
         def start(self, run, done):
             self.heard = run.recipe.reasons
 
@@ -127,7 +127,7 @@ def test_a_picture_that_breaks_in_the_middle_is_named_and_the_run_goes_on_when_i
     recipe = recipe.changed({"data.name": f"folder:{place}?size=16"})
     path = place / stream_dataset(recipe.data.name).train.ids()[0]
 
-    class Breaks(Quiet):
+    class Breaks(Reporter):
         """Lets one picture end early when the second epoch begins; what rests is drawn from the seed alone."""
 
         def begin_epoch(self, epoch, steps):
@@ -182,7 +182,7 @@ def test_a_run_in_pieces_of_one_leaves_out_what_cannot_be_read(damaged, recipe, 
 def test_a_killed_worker_is_one_line_and_the_run_resumes(recipe, folder, tmp_path, assert_same_run):
     others = set(multiprocessing.active_children())  # of other tests, not yet collected
 
-    class Kills(Quiet):
+    class Kills(Reporter):
         """Kills a loader process in the second epoch."""
 
         alive = True

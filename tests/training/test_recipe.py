@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant.errors import InvalidInput
-from calibrant.training import Recipe, recipe_keys
-from calibrant.training.recipe import OptimiserSection
+from calibrant.training import Recipe
+from calibrant.training.recipe import OptimiserSection, recipe_keys
 
 
 def test_a_recipe_survives_toml(tmp_path):

@@ -8,10 +8,12 @@ from torch import nn
 
 from calibrant.errors import InvalidInput
 from calibrant.pruning import ConfidencePruner
-from calibrant.training import Recipe, Setup, TrainingData, make_fabric, resume, train
+from calibrant.training import Recipe, resume, train
 from calibrant.training.batches import EpochTables
 from calibrant.training.data import Augmentation
 from calibrant.training.resolution import epoch_sizes, forward_flops, resized
+from calibrant.training.run_data import TrainingData
+from calibrant.training.setup import Setup, make_fabric
 
 STAGES = {"schedule__resolution": [[4, 0.25], [5, 0.25]]}
 

@@ -9,10 +9,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from calibrant.errors import InvalidInput
-from calibrant.training import Quiet, Recipe, Run, TorchData, TrainingData, default_recipe, resume, train
+from calibrant.training import Recipe, Reporter, Run, TorchData, default_recipe, resume, train
 from calibrant.training.data import Augmentation
 from calibrant.training.data.spec import own_data
-from calibrant.training.run_data import HeldOut, SeededItems, digest, own_extent, sample_rows
+from calibrant.training.run_data import HeldOut, SeededItems, TrainingData, digest, own_extent, sample_rows
 
 
 def test_training_and_validation_part_the_images_and_test_is_untouched(toy, toy_recipe):
@@ -348,7 +348,7 @@ def test_which_names_are_functions():
 
 
 def test_a_run_keeps_the_digest_and_resumes_to_the_same_numbers(mine, recipe, tmp_path):
-    class Stops(Quiet):
+    class Stops(Reporter):
         def end_epoch(self, line):
             raise KeyboardInterrupt
 

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.training.run_files import append_line, read_log, write_log
+from calibrant.training.checkpoint import append_line, read_log, write_log
 
 
 @pytest.fixture

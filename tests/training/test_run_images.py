@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from calibrant.training import Recipe, Run, TrainingData
+from calibrant.training import Recipe, Run
 from calibrant.training.data import load_dataset
+from calibrant.training.run_data import TrainingData
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ from torch import nn
 from calibrant.errors import InvalidInput
 from calibrant.losses import CrossEntropy, Focal, HuberCalibration
 from calibrant.pruning import ConfidencePruner
-from calibrant.training import make_fabric, resume, train
+from calibrant.training import resume, train
 from calibrant.training.batches import TrainingBatch
+from calibrant.training.setup import make_fabric
 from calibrant.training.step import Learner, SharpnessAware
 
 _RHO = 0.3

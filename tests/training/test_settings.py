@@ -3,7 +3,8 @@
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.training import check_inputs, named_recipes, names_in, paper_recipe, recipe_from, shared_recipe
+from calibrant.training import named_recipes, paper_recipe, recipe_from
+from calibrant.training.settings import check_inputs, names_in, shared_recipe
 
 
 @pytest.mark.parametrize("name", named_recipes())

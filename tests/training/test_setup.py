@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.training import Setup, TrainingData, load_data, make_fabric
 from calibrant.training.network import make_model
-from calibrant.training.setup import choose_data_path, choose_mode, make_optimiser
+from calibrant.training.run_data import TrainingData
+from calibrant.training.setup import Setup, choose_data_path, choose_mode, load_data, make_fabric, make_optimiser
 
 
 class FakeFabric:

@@ -8,8 +8,9 @@ from torch import nn
 
 from calibrant.losses import CrossEntropy, Focal, HuberCalibration
 from calibrant.pruning import ConfidencePruner
-from calibrant.training import make_fabric, train
+from calibrant.training import train
 from calibrant.training.batches import TrainingBatch
+from calibrant.training.setup import make_fabric
 from calibrant.training.step import Learner, TrainingMeter
 
 

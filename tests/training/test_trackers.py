@@ -6,7 +6,7 @@ import pytest
 
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.metrics import evaluate
-from calibrant.training import Quiet, Recipe, Run, TrackedReporter, make_reporter, resume, train
+from calibrant.training import Recipe, Reporter, Run, TrackedReporter, make_reporter, resume, train
 
 
 def test_tensorboard_gets_every_figure_of_every_epoch(toy, toy_recipe, tmp_path):
@@ -14,8 +14,8 @@ def test_tensorboard_gets_every_figure_of_every_epoch(toy, toy_recipe, tmp_path)
 
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        train(toy_recipe(), folder, data=toy, reporter=stop_after(2, TrackedReporter(Quiet(), "tensorboard")))
-    run = resume(folder, data=toy, reporter=TrackedReporter(Quiet(), "tensorboard"))
+        train(toy_recipe(), folder, data=toy, reporter=stop_after(2, TrackedReporter(Reporter(), "tensorboard")))
+    run = resume(folder, data=toy, reporter=TrackedReporter(Reporter(), "tensorboard"))
     events = EventAccumulator(str(run.path / "tensorboard"))
     events.Reload()
     assert set(events.Tags()["scalars"]) >= {
@@ -56,8 +56,8 @@ def test_mlflow_gets_settings_figures_and_results_and_a_resumed_run_keeps_its_id
     toy = make_toy(samples=1100)  # enough validation cases for a temperature
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "toys")
     with pytest.raises(KeyboardInterrupt):
-        train(toy_recipe(), tmp_path / "run", data=toy, reporter=stop_after(2, TrackedReporter(Quiet(), "mlflow")))
-    run = resume(tmp_path / "run", data=toy, reporter=TrackedReporter(Quiet(), "mlflow"))
+        train(toy_recipe(), tmp_path / "run", data=toy, reporter=stop_after(2, TrackedReporter(Reporter(), "mlflow")))
+    run = resume(tmp_path / "run", data=toy, reporter=TrackedReporter(Reporter(), "mlflow"))
     experiment = mlflow_client.get_experiment_by_name("toys").experiment_id
     (tracked,) = mlflow_client.search_runs([experiment])
     assert (tracked.info.status, tracked.info.run_name) == ("FINISHED", "run")
@@ -77,7 +77,7 @@ def test_wandb_offline_keeps_settings_figures_and_results(make_toy, toy_recipe, 
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     try:
-        train(toy_recipe(), tmp_path / "run", data=make_toy(), reporter=TrackedReporter(Quiet(), "wandb"))
+        train(toy_recipe(), tmp_path / "run", data=make_toy(), reporter=TrackedReporter(Reporter(), "wandb"))
     finally:
         wandb.teardown()
     (kept,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
@@ -100,7 +100,7 @@ class FailingLogger:
 
 def test_a_tracker_that_fails_later_costs_one_warning(toy, toy_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr("lightning.fabric.loggers.tensorboard.TensorBoardLogger", lambda *_, **__: FailingLogger())
-    reporter = TrackedReporter(Quiet(), "tensorboard")
+    reporter = TrackedReporter(Reporter(), "tensorboard")
     with pytest.warns(CalibrantWarning, match=r"^tensorboard failed and gets no more .*: the server is gone") as heard:
         run = train(toy_recipe(), tmp_path / "run", data=toy, reporter=reporter)
     assert run.finished
@@ -113,7 +113,7 @@ def test_a_tracker_that_cannot_begin_ends_the_run_before_it_has_begun(toy, toy_r
 
     monkeypatch.setattr("lightning.fabric.loggers.tensorboard.TensorBoardLogger", refuse)
     with pytest.raises(InvalidInput, match=r"^tensorboard cannot begin a run: no answer from the server\.$"):
-        train(toy_recipe(), tmp_path / "run", data=toy, reporter=TrackedReporter(Quiet(), "tensorboard"))
+        train(toy_recipe(), tmp_path / "run", data=toy, reporter=TrackedReporter(Reporter(), "tensorboard"))
     Run.create(tmp_path / "run", Recipe())  # the folder can be trained into again
 
 

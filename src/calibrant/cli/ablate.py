@@ -52,8 +52,8 @@ def ablate(
     """
     from calibrant.checks import whole
     from calibrant.studies import Study, ablation_spec, run_ablation
-    from calibrant.training import names_in, parse_option, shared_recipe
     from calibrant.training.data.spec import own_data
+    from calibrant.training.settings import names_in, parse_option, shared_recipe
 
     if jobs is not None:
         whole("jobs", jobs, 1)

@@ -58,8 +58,8 @@ def sweep(
     """
     from calibrant.checks import whole
     from calibrant.studies import plan_sweep, run_sweep
-    from calibrant.training import names_in, shared_recipe
     from calibrant.training.data.spec import own_data
+    from calibrant.training.settings import names_in, shared_recipe
 
     if jobs is not None:
         whole("jobs", jobs, 1)

@@ -29,7 +29,8 @@ from calibrant.studies.summaries import (
     over_images,
     over_seeds,
 )
-from calibrant.training import Recipe, flatten, methods
+from calibrant.training import Recipe, methods
+from calibrant.training.recipe import flatten
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

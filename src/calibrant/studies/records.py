@@ -15,7 +15,8 @@ from calibrant.metrics import Evaluation
 from calibrant.metrics.model_comparison import rests_on_few
 from calibrant.own_code import is_own
 from calibrant.studies.study_spec import Text, file_word, printable_text
-from calibrant.training import Recipe, flatten, paper_recipe
+from calibrant.training import Recipe, paper_recipe
+from calibrant.training.recipe import flatten
 
 VERSION = 1
 N_BINS = (10, 15)

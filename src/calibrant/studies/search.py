@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from calibrant.errors import InvalidInput, invalid
-from calibrant.training import ForwardingReporter, Reporter, Run, methods, recipe_keys, suggest_key
+from calibrant.training import Reporter, Run, methods
+from calibrant.training.recipe import recipe_keys, suggest_key
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -191,7 +192,7 @@ class TrialStopped(Exception):
         return reason.startswith(cls._MESSAGE)
 
 
-class RungReporter(ForwardingReporter):
+class RungReporter(Reporter):
     """Passes the figures of a trial at each rung to `judge(epoch, figures)`, and stops the training if it says so."""
 
     def __init__(self, judge: Callable[[int, Figures], bool], inner: Reporter) -> None:

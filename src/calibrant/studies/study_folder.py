@@ -21,7 +21,12 @@ from calibrant.studies.records import Record
 from calibrant.studies.study_spec import PlannedRun, StudySpec
 from calibrant.studies.summaries import ImageNoise, Results, summarise
 from calibrant.tables import Displayed, Table, counted
-from calibrant.training import Run, check_inputs, flatten, method_settings, state_of, trained_data
+from calibrant.training import Run
+from calibrant.training.checkpoint import trained_data
+from calibrant.training.default_recipes import method_settings
+from calibrant.training.engine import state_of
+from calibrant.training.recipe import flatten
+from calibrant.training.settings import check_inputs
 
 _CONCURRENCY = TypeAdapter(dict[str, Annotated[int, Field(ge=1, lt=2**31)]])
 

@@ -10,7 +10,8 @@ from pydantic import AfterValidator, Field, model_validator
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml, write_text
 from calibrant.own_code import is_own
-from calibrant.training import Recipe, Settings, flatten, paper_recipe
+from calibrant.training import Recipe, paper_recipe
+from calibrant.training.recipe import Settings, flatten
 
 
 def printable_text(text: str) -> str:

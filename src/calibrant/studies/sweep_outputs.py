@@ -13,7 +13,8 @@ from calibrant.scale import Executor, Task, run_tasks
 from calibrant.studies.search import TrialStopped
 from calibrant.studies.sweeps import SAME_SETTINGS, Sweep, SweepSpec
 from calibrant.tables import Table, counted, preformatted
-from calibrant.training import check_inputs, make_reporter
+from calibrant.training import make_reporter
+from calibrant.training.settings import check_inputs
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial

@@ -26,18 +26,10 @@ from calibrant.studies.search import (
     search_space,
 )
 from calibrant.tables import Displayed, Table, counted
-from calibrant.training import (
-    Quiet,
-    Recipe,
-    Reporter,
-    Run,
-    Settings,
-    TrainingDiverged,
-    load_data,
-    paper_recipe,
-    selection_figure,
-    train_or_resume,
-)
+from calibrant.training import Recipe, Reporter, Run, TrainingDiverged, paper_recipe, train_or_resume
+from calibrant.training.final_weights import selection_figure
+from calibrant.training.recipe import Settings
+from calibrant.training.setup import load_data
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
@@ -207,7 +199,7 @@ class Sweep(Displayed):
             trial.set_user_attr("begun", trial.number)
             if self._count(before=trial.number) >= trials:
                 raise _Surplus
-            return self._train(trial, folder, reporter or Quiet())
+            return self._train(trial, folder, reporter or Reporter())
 
         warned = False
         with _quiet(optuna), _storage_errors(self._url):

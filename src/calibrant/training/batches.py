@@ -15,7 +15,6 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import Sampler
 
 from calibrant.pruning import ConfidencePruner
-from calibrant.training.balance import balanced_draw
 from calibrant.training.data import Augmentation, augment, draw_augmentation, normalise
 from calibrant.training.reading import BatchReader, LeftOut, Read
 from calibrant.training.reproducibility import derive_seed
@@ -354,3 +353,18 @@ class LoaderBatches:
         if self._no_images is None:
             self._no_images = self._dataset[0][0][None][:0]
         return Read(self._no_images, none, none)
+
+
+def balanced_draw(order: Tensor, targets: Tensor, seed: int) -> Tensor:
+    """As many of these samples, drawn again so that each class that is among them is equally likely at every place.
+
+    >>> targets = torch.tensor([0] * 99 + [1])
+    >>> drawn = balanced_draw(torch.arange(100), targets, seed=0)
+    >>> len(drawn), 30 < int((targets[drawn] == 1).sum()) < 70
+    (100, True)
+    """
+    here = order.cpu()
+    labels = targets[here]
+    chances = 1.0 / torch.bincount(labels).double()[labels]
+    generator = torch.Generator().manual_seed(seed)
+    return here[torch.multinomial(chances, len(here), replacement=True, generator=generator)].to(order.device)

@@ -14,11 +14,13 @@ from calibrant.predictions import Predictions
 from calibrant.runs import Split
 from calibrant.training.checkpoint import (
     Checkpoint,
+    Line,
     checkpoint_path,
     load_checkpoint,
     newest_checkpoint,
     newest_name,
     pack,
+    read_log,
     remove_leftovers,
     save_checkpoint,
     unpack,
@@ -28,13 +30,12 @@ from calibrant.training.data.decoder import Unreadable
 from calibrant.training.data.folder import warn_of_unreadable
 from calibrant.training.launch import joined, joins_a_group, on_first_rank, start_processes
 from calibrant.training.predict import predict, scorer
-from calibrant.training.progress import Quiet, Reporter
+from calibrant.training.progress import Reporter
 from calibrant.training.reading import lost_worker
 from calibrant.training.recipe import Recipe, first_difference
 from calibrant.training.reproducibility import seeded
 from calibrant.training.run import Run
 from calibrant.training.run_data import TorchData, TrainingData
-from calibrant.training.run_files import Line, read_log
 from calibrant.training.setup import OWN_DATA, Setup, load_data, make_fabric, on_gpu
 from calibrant.training.summary import brief, calibrate_run, find_failures, summarise
 
@@ -75,14 +76,14 @@ def train(
     Run(Path(out), recipe).refuse_if_used()
     if recipe.engine.devices > 1 and not joins_a_group():
         work = partial(train, recipe, out, data_dir=data_dir, data=data, trust_code=True)
-        start_processes(recipe.engine.devices, work, Path(out), reporter or Quiet(), on_gpu=on_gpu(recipe))
+        start_processes(recipe.engine.devices, work, Path(out), reporter or Reporter(), on_gpu=on_gpu(recipe))
         return Run.open(out)
     fabric = make_fabric(recipe)
     with joined(fabric, Path(out), recipe.compared()):
         # Built before the folder: a recipe that cannot run leaves nothing behind.
         setup = Setup(recipe.within_budget(), fabric, _training_data(recipe, data, data_dir))
         run = on_first_rank(fabric, lambda: Run.create(out, recipe))
-        return _Training(run, setup, reporter or Quiet()).go(new=True)
+        return _Training(run, setup, reporter or Reporter()).go(new=True)
 
 
 def resume(
@@ -115,12 +116,12 @@ def resume(
         recipe = recipe.changed({"engine.devices": devices})
     if recipe.engine.devices > 1 and not joins_a_group():
         work = partial(resume, path, devices=devices, data_dir=data_dir, data=data, trust_code=True)
-        start_processes(recipe.engine.devices, work, run.path, reporter or Quiet(), on_gpu=on_gpu(recipe))
+        start_processes(recipe.engine.devices, work, run.path, reporter or Reporter(), on_gpu=on_gpu(recipe))
         return run
     fabric = make_fabric(recipe)
     with joined(fabric, run.path, run.recipe.compared()):
         setup = Setup(recipe.within_budget(), fabric, _training_data(run.recipe, data, data_dir))
-        return _Training(run, setup, reporter or Quiet()).go()
+        return _Training(run, setup, reporter or Reporter()).go()
 
 
 def _check_types(recipe: object, out: object, data: object) -> None:
@@ -152,7 +153,7 @@ class _Training:
         self.fabric: Fabric = setup.fabric
         self.reporter = reporter
         if self.fabric.global_rank > 0:
-            self.reporter = Quiet()
+            self.reporter = Reporter()
         self.final_validation: Predictions | None = None
         self.log: list[Line] = []
         """Lines of the epochs so far; the first rank keeps it."""

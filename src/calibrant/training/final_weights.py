@@ -20,7 +20,7 @@ from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.metrics import evaluate, expected_calibration_error, negative_log_likelihood
 from calibrant.predictions import Predictions
 from calibrant.runs import Split
-from calibrant.training.layers import measure_statistics
+from calibrant.training.network import measure_statistics
 
 
 class WeightAverage:

@@ -29,7 +29,7 @@ from torch import distributed as dist
 
 from calibrant.errors import CalibrantError, InvalidInput, at_level
 from calibrant.runs import is_run
-from calibrant.training.progress import Quiet, Reporter
+from calibrant.training.progress import Reporter
 from calibrant.training.recipe import first_difference
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ def _run_rank(group: _Group, work: Callable[..., object], sender: Connection) ->
         if group.rank == 0:
             work(reporter=_SendingReporter(sender))
         else:
-            work(reporter=Quiet())
+            work(reporter=Reporter())
     except ProcessLost:
         code = _LEFT_ALONE
     except BaseException as error:  # noqa: BLE001 (the process that waits decides what to do about it)

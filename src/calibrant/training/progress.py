@@ -1,39 +1,60 @@
-"""Show a person how a run is going: a live bar on a terminal, one line per epoch elsewhere."""
+"""Report how a run is going: a live bar on a terminal, one line per epoch elsewhere, and trackers beside them."""
 
+import os
 import sys
 import time
-from typing import Any
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from calibrant.errors import printable
+from calibrant.errors import CalibrantWarning, InvalidInput, importing, one_line, printable
+from calibrant.files import read_json, write_json
+from calibrant.metrics import evaluate
+from calibrant.training.recipe import flatten
 from calibrant.training.run import Run
 
 
 class Reporter:
-    """Gets the progress of a run and does nothing; reporters override the methods that they need."""
+    """Gets the progress of a run. It passes everything on to another reporter if it has one, and shows nothing itself.
+
+    Args:
+        inner: The other reporter.
+    """
+
+    _inner: "Reporter | None" = None
+
+    def __init__(self, inner: "Reporter | None" = None) -> None:
+        self._inner = inner
 
     def start(self, run: Run, done: int) -> None:
         """A run begins, or continues after `done` finished epochs."""
+        if self._inner is not None:
+            self._inner.start(run, done)
 
     def begin_epoch(self, epoch: int, steps: int) -> None:
         """An epoch with that many steps begins."""
+        if self._inner is not None:
+            self._inner.begin_epoch(epoch, steps)
 
     def step(self) -> None:
         """A step begins."""
+        if self._inner is not None:
+            self._inner.step()
 
     def end_epoch(self, line: dict[str, Any]) -> None:
         """An epoch is over; `line` is what the log says about it."""
+        if self._inner is not None:
+            self._inner.end_epoch(line)
 
     def stop(self) -> None:
         """The run is over or was stopped."""
-
-
-class Quiet(Reporter):
-    """Says nothing."""
+        if self._inner is not None:
+            self._inner.stop()
 
 
 class PlainLines(Reporter):
@@ -116,33 +137,6 @@ class LiveBar(Reporter):
         self._live.stop()
 
 
-class ForwardingReporter(Reporter):
-    """Passes everything on to another reporter; a base for reporters that add something of their own."""
-
-    def __init__(self, inner: Reporter) -> None:
-        self._inner = inner
-
-    def start(self, run: Run, done: int) -> None:
-        """Pass on."""
-        self._inner.start(run, done)
-
-    def begin_epoch(self, epoch: int, steps: int) -> None:
-        """Pass on."""
-        self._inner.begin_epoch(epoch, steps)
-
-    def step(self) -> None:
-        """Pass on."""
-        self._inner.step()
-
-    def end_epoch(self, line: dict[str, Any]) -> None:
-        """Pass on."""
-        self._inner.end_epoch(line)
-
-    def stop(self) -> None:
-        """Pass on."""
-        self._inner.stop()
-
-
 def describe(line: dict[str, Any]) -> str:
     """An epoch's figures in one line, in percent."""
     parts = [f"loss {line['loss']:.3f}"]
@@ -153,3 +147,169 @@ def describe(line: dict[str, Any]) -> str:
         parts.append(f"validation {line['validation']['accuracy']:.1%}, ECE {line['validation']['ece']:.2%}")
     parts += [f"kept {line['kept_share']:.0%}", f"{line['samples_per_second']:,.0f} samples/s"]
     return ", ".join(parts).replace(", (", " (")
+
+
+# TensorBoard, MLflow and Weights & Biases -----------------------------------------------------------------------------
+
+Tracker = Literal["tensorboard", "mlflow", "wandb"]
+
+
+class TrackedReporter(Reporter):
+    """Sends settings, figures per epoch and test metrics to a tracker, beside another reporter.
+
+    TensorBoard writes into the run folder. MLflow and Weights & Biases send to the place that their own environment
+    variables name (`MLFLOW_TRACKING_URI`, `WANDB_MODE=offline`), in the experiment or project "calibrant" unless
+    `MLFLOW_EXPERIMENT_NAME` or `WANDB_PROJECT` says otherwise. A resumed run continues under its id.
+
+    A tracker that fails at the start ends the run before it has begun. One that fails later is given up with a
+    warning: the run's own log has the same figures, and hours of training are worth more than a copy of them.
+
+    Args:
+        inner: The other reporter.
+        tracker: "tensorboard", "mlflow" or "wandb".
+    """
+
+    def __init__(self, inner: Reporter, tracker: Tracker) -> None:
+        super().__init__(inner)
+        self._name = tracker
+        with importing(f"--track {tracker}", tracker, tracker):
+            self._make_logger = _FACTORIES[tracker]()
+        self._logger: Any = None
+        self._run: Run | None = None
+
+    def start(self, run: Run, done: int) -> None:
+        """Begin the tracker's run, or continue it."""
+        # Hidden: a folder that holds nothing else may be trained into again.
+        id_path = run.path / f".{self._name}.json"
+        known_id = None
+        if done and id_path.is_file():
+            known_id = str(read_json(id_path)["id"])
+        try:
+            self._logger = self._make_logger(run, known_id, done)
+            if known_id is None:
+                settings = flatten(run.recipe.model_dump())
+                self._logger.log_hyperparams({key: value for key, value in settings.items() if value is not None})
+            new_id = str(self._logger.version)
+        except Exception as error:  # the errors of these tools have no common base
+            reason = one_line(error)[:200].rstrip(".")
+            raise InvalidInput(f"{self._name} cannot begin a run: {reason}.") from error
+        write_json(id_path, {"id": new_id})
+        self._run = run
+        super().start(run, done)
+
+    def end_epoch(self, line: dict[str, Any]) -> None:
+        """Send the figures of the epoch."""
+        self._try(lambda: self._send(_epoch_figures(line), line["epoch"]))
+        super().end_epoch(line)
+
+    def stop(self) -> None:
+        """Send the results of a finished run, and close the tracker's run."""
+        self._try(self._close)
+        self._run = None
+        super().stop()
+
+    def _try(self, send: Callable[[], None]) -> None:
+        if self._run is None:
+            return
+        try:
+            send()
+        except Exception as error:  # noqa: BLE001 (see above)
+            self._run = None
+            text = f"{self._name} failed and gets no more figures of this run: {one_line(error)[:200]}"
+            warnings.warn(text, CalibrantWarning, stacklevel=3)
+
+    def _send(self, figures: dict[str, float], epoch: int) -> None:
+        # MLflow allows no "@" in a name.
+        self._logger.log_metrics({name.replace("@", " at "): value for name, value in figures.items()}, step=epoch)
+        self._logger.save()
+
+    def _close(self) -> None:
+        assert self._run is not None
+        status = "failed"
+        if self._run.finished:
+            status = "success"
+            self._send(_results(self._run), self._run.trained_epochs)
+        self._logger.finalize(status)
+        if self._name == "wandb":  # Lightning leaves it open until the program ends
+            self._logger.experiment.finish()
+
+
+_MakeLogger = Callable[[Run, str | None, int], Any]
+
+
+def _tensorboard() -> _MakeLogger:
+    from lightning.fabric.loggers.tensorboard import TensorBoardLogger
+    from torch.utils.tensorboard import SummaryWriter  # noqa: F401 (Lightning imports it late)
+
+    def make(run: Run, _: str | None, done: int) -> Any:
+        # Epochs that are trained again after a resume replace those that were written before.
+        return TensorBoardLogger(run.path, name="", version="tensorboard", purge_step=done + 1)
+
+    return make
+
+
+def _mlflow() -> _MakeLogger:
+    import mlflow
+    from lightning.pytorch.loggers.mlflow import MLFlowLogger
+
+    def make(run: Run, known_id: str | None, _: int) -> Any:
+        return MLFlowLogger(
+            experiment_name=os.environ.get("MLFLOW_EXPERIMENT_NAME", "calibrant"),
+            run_name=run.path.name,
+            tracking_uri=mlflow.get_tracking_uri(),
+            run_id=known_id,
+        )
+
+    return make
+
+
+def _wandb() -> _MakeLogger:
+    import wandb
+    from lightning.pytorch.loggers.wandb import WandbLogger
+
+    def make(run: Run, known_id: str | None, _: int) -> Any:
+        return WandbLogger(
+            name=run.path.name,
+            project=os.environ.get("WANDB_PROJECT", "calibrant"),
+            save_dir=os.environ.get("WANDB_DIR", "."),
+            id=known_id,
+            settings=wandb.Settings(silent=True, console="off"),  # our own reporter writes on the terminal
+        )
+
+    return make
+
+
+_FACTORIES: dict[Tracker, Callable[[], _MakeLogger]] = {"tensorboard": _tensorboard, "mlflow": _mlflow, "wandb": _wandb}
+
+
+def _epoch_figures(line: dict[str, Any]) -> dict[str, float]:
+    """The figures of an epoch under the names that the trackers show."""
+    figures = {key: line[key] for key in ("loss", "accuracy", "ece", "kept_share", "lr", "samples_per_second")}
+    figures |= {f"terms/{name}": value for name, value in line["terms"].items()}
+    return figures | {f"validation/{name}": value for name, value in line.get("validation", {}).items()}
+
+
+def _results(run: Run) -> dict[str, float]:
+    """Test metrics of a finished run: as the network says it, and behind the run's temperature."""
+    test = run.predictions("test")
+    results: dict[str, float] = {}
+    judged = {"test": test}
+    policy = run.policy()
+    if policy is not None and policy.calibrator is not None:
+        results |= policy.calibrator.fitted_numbers()
+        judged["test_calibrated"] = policy.calibrate(test)
+    for prefix, predictions in judged.items():
+        values = evaluate(predictions).values()
+        results |= {f"{prefix}/{name}": float(value) for name, value in values.items() if value is not None}
+    return results
+
+
+def make_reporter(trackers: Sequence[Tracker] = ()) -> Reporter:
+    """A live bar on a terminal, plain lines elsewhere; beside it the trackers."""
+    console = Console(stderr=True)
+    reporter: Reporter = PlainLines()
+    if console.is_terminal:
+        reporter = LiveBar(console)
+    for name in trackers:
+        reporter = TrackedReporter(reporter, name)
+    return reporter

@@ -2,27 +2,43 @@
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
+from calibrant.decisions import PolicyLike
 from calibrant.errors import CalibrantError, InvalidInput
-from calibrant.files import locked, output_error, write_json
+from calibrant.files import locked, output_error, refuse_overwriting, write_json
 from calibrant.metrics import Evaluation
 from calibrant.metrics.metric import label
 from calibrant.own_code import is_own, require
 from calibrant.runs import RECIPE, RunFolder, Sample, is_run
 from calibrant.tables import Table
-from calibrant.training.checkpoint import Checkpoint, newest_checkpoint, saved_log
+from calibrant.training.checkpoint import (
+    Checkpoint,
+    Line,
+    append_line,
+    newest_checkpoint,
+    read_log,
+    saved_log,
+    write_log,
+)
 from calibrant.training.data import Dataset, load_dataset, split_validation
 from calibrant.training.models import ModelInput, build_model
 from calibrant.training.recipe import Recipe
-from calibrant.training.run_files import Line, append_line, read_log, write_log
+
+if TYPE_CHECKING:
+    from calibrant.deployment.onnx_export import Exported
+
+# How many images an exported file is compared on.
+_REAL_IMAGES = 512
+_NOISE_IMAGES = 64
 
 
 class Run(RunFolder):
@@ -37,7 +53,7 @@ class Run(RunFolder):
         super().__init__(path)
         if recipe is None and not is_run(self.path):
             raise InvalidInput(f"run must be a run folder with a {RECIPE}, got {self.path}.")
-        self.recipe = Recipe.load(self.recipe_path) if recipe is None else recipe
+        self.recipe = recipe or Recipe.load(self.recipe_path)
         self._found: frozenset[str] = frozenset()
 
     @classmethod
@@ -46,7 +62,8 @@ class Run(RunFolder):
         run = cls(Path(path), recipe)
         run.refuse_if_used()
         existed = run.path.exists()
-        run._found = frozenset(each.name for each in run.path.iterdir()) if existed else frozenset()
+        if existed:
+            run._found = frozenset(entry.name for entry in run.path.iterdir())
         try:
             run.path.mkdir(parents=True, exist_ok=True)
             # Under the lock, and the recipe last: of two processes that begin the same folder one is refused, and a
@@ -59,7 +76,9 @@ class Run(RunFolder):
         except OSError as error:
             if not existed:
                 shutil.rmtree(run.path, ignore_errors=True)
-            raise error if isinstance(error, CalibrantError) else output_error(run.path, error) from error
+            if isinstance(error, CalibrantError):
+                raise
+            raise output_error(run.path, error) from error
         return run
 
     def discard(self) -> None:
@@ -76,7 +95,7 @@ class Run(RunFolder):
                     folder.rmdir()
 
     def refuse_if_used(self) -> None:
-        """Raise where the folder holds something already."""
+        """Raise if the folder holds something already."""
         folder = self.path
         try:
             # Hidden files are the lock and drafts of a process that was killed before the recipe was there.
@@ -100,7 +119,9 @@ class Run(RunFolder):
     def of(cls, path: str | Path) -> "Run | None":
         """The run that `path` is the folder of, or that it has predictions of; None for a file of no run."""
         found = RunFolder.of(path)
-        return None if found is None else cls(found.path)
+        if found is None:
+            return None
+        return cls(found.path)
 
     @property
     def method(self) -> str:
@@ -108,7 +129,7 @@ class Run(RunFolder):
         return self.recipe.method.name
 
     def refuse_unfinished(self) -> None:
-        """Raise where the run has not reached its end."""
+        """Raise if the run has not reached its end."""
         if not self.finished:
             done = f"{len(self.epochs())} of {self.recipe.epochs} epochs are done"
             way_out = f"Continue it with: calibrant train --resume {self.path}"
@@ -117,9 +138,9 @@ class Run(RunFolder):
     def describe(self) -> str:
         """What came out of a finished run, for a person."""
         summary = self.summary
-        # Runs of older versions do not say how many gradients an update took: it was one.
-        passes = summary.get("gradient_passes", summary["samples_seen"]) // summary["samples_seen"]
-        updates = "sample updates" if passes == 1 else f"sample updates ({passes} gradients each)"
+        updates = "sample updates"
+        if self.recipe.gradients_per_update > 1:
+            updates += f" ({self.recipe.gradients_per_update} gradients each)"
         cost = f"{summary['seen_share']:.1%} of the {updates} in {summary['timing']['train_seconds']:.1f} s"
         warned = "".join(f"\nwarning: {text}" for text in summary.get("warnings", ()))
         return f"{Evaluation.from_dict(summary['test']).table()}\ntrained on {cost}; run folder: {self.path}{warned}"
@@ -202,13 +223,15 @@ class Run(RunFolder):
         name = self.recipe.model.name
         if is_own(name):
             require(name, expected=self.recipe.own_code.get(name.partition(":")[0]), trusted=trust_code)
-        stated = checkpoint.values.get("model_input")
+        expected = None
+        if stated := checkpoint.values.get("model_input"):
+            expected = ModelInput.from_dict(stated)
         model = build_model(
             name,
             n_classes=checkpoint.values["classes"],
             image_shape=(channels, height, width),
             pretrained=False,
-            expected=None if stated is None else ModelInput.from_dict(stated),
+            expected=expected,
         )
         weights = {n.removeprefix("model."): t for n, t in checkpoint.tensors.items() if n.startswith("model.")}
         if self.recipe.engine.precision == "64-true":
@@ -216,27 +239,84 @@ class Run(RunFolder):
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:
-            told = str(error).splitlines()[0][:200]
-            raise InvalidInput(f"the newest checkpoint of run {self.path} does not fit its network: {told}") from error
+            reason = str(error).splitlines()[0][:200]
+            raise InvalidInput(
+                f"the newest checkpoint of run {self.path} does not fit its network: {reason}"
+            ) from error
         return model.eval()
 
-    def export_to_onnx(self, path: str | Path | None = None, **options: Any) -> Any:
-        """Write network and policy as one ONNX file; `calibrant.training.export.export_run` has the options."""
-        from calibrant.training.export import export_run
+    def export_to_onnx(
+        self,
+        path: str | Path | None = None,
+        *,
+        policy: PolicyLike | None = None,
+        raw: bool = False,
+        trust_code: bool = False,
+        class_names: Sequence[str] | None = None,
+    ) -> "Exported":
+        """Write the network of a finished run and its policy as one ONNX file, and compare it with Python first.
 
-        return export_run(self, path, **options)
+        Args:
+            path: Where to write, `.onnx`; by default `model.onnx` in the run.
+            policy: A policy or its file; by default the run's.
+            raw: Do not use the run's policy: nothing is calibrated or automated.
+            trust_code: Whether to import a network `module:name` that you have not used on this machine before.
+            class_names: Kept in the file's metadata; the policy's names are the default.
+
+        Raises:
+            CheckFailed: The file computes something else than Python, or automates nothing although the rule does.
+        """
+        from calibrant.deployment.input_spec import IMAGE_SLACK, IMAGES
+        from calibrant.deployment.networks import normalised
+        from calibrant.deployment.onnx_export import export_module, require_libraries
+
+        require_libraries()
+        # The weights of an unfinished run are not what its figures will be about, and averaged weights come at the end.
+        self.refuse_unfinished()
+        checkpoint = self.checkpoint()
+        target = Path(path or self.onnx_path)
+        sources = [self.policy_path, *self.checkpoints.glob("*")]
+        if isinstance(policy, str | Path):
+            sources.append(Path(policy))
+        refuse_overwriting([target], sources)
+        if policy is None and not raw:
+            policy = self.policy()
+        network = self.load_model(checkpoint, trust_code=trust_code).cpu().float()
+        images, compared = self._images_to_compare(checkpoint.values)
+        model = normalised(network, mean=checkpoint.values["mean"], std=checkpoint.values["std"])
+        ranges = {IMAGES: (-IMAGE_SLACK, 1.0 + IMAGE_SLACK)}
+        return export_module(model, target, policy, images, ranges=ranges, class_names=class_names, compared=compared)
+
+    def _images_to_compare(self, values: Mapping[str, Any]) -> tuple[Tensor, str]:
+        """Images of the run's data set if it is at hand, and noise around their mean; and what they are, in words."""
+        noise = torch.randn(_NOISE_IMAGES, *values["image_shape"], generator=torch.Generator().manual_seed(0))
+        centre, spread = (torch.tensor(values[name]).view(1, -1, 1, 1) for name in ("mean", "std"))
+        drawn = (centre + spread * noise).clamp(0, 1)
+        name = self.recipe.data.name
+        # A folder may hold a million photographs, and all of them would be read for a few.
+        dataset = None
+        if not name.startswith("folder:"):
+            dataset = _dataset(name, None)
+        if dataset is None or dataset.image_shape != tuple(values["image_shape"]):
+            return drawn, f"images (of noise: {name} was not read here)"
+        real = dataset.test.images[:_REAL_IMAGES].float() / 255
+        return torch.cat([real, drawn]), f"images (test images of {name}, and noise)"
 
     @property
     def trained_epochs(self) -> int:
         """Epochs of the finished run; a budget may have made them fewer than the recipe's."""
-        return self.recipe.epochs if self.recipe.budget == 1 else int(self.summary["epochs"])
+        if self.recipe.budget == 1:
+            return self.recipe.epochs
+        return int(self.summary["epochs"])
 
     def epochs(self) -> list[Line]:
         """The epoch log; a last line torn by a kill is left out, any other damage is refused.
 
         Checkpoints hold the lines up to their epoch under a digest, so those are right whatever happened to the file.
         """
-        every = self.trained_epochs if self.finished else None
+        every = None
+        if self.finished:
+            every = self.trained_epochs
         return read_log(self.log_path, saved=saved_log(self.checkpoints), epochs=every)
 
     def log_epoch(self, line: Line) -> None:

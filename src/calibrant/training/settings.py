@@ -15,7 +15,7 @@ from calibrant.own_code import digest, is_own, trust_named
 from calibrant.training.data import load_dataset
 from calibrant.training.data.load import find_named
 from calibrant.training.data.spec import anchored, own_data, parse_spec, skipping_unreadable
-from calibrant.training.defaults import derived_recipe, method_settings, named_recipes, paper_recipe
+from calibrant.training.default_recipes import derived_recipe, method_settings, named_recipes, paper_recipe
 from calibrant.training.methods.method_table import BEST_AT_A_BUDGET
 from calibrant.training.models import build_model
 from calibrant.training.models.pretrained_weights import check_weights

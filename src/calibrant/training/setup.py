@@ -9,16 +9,22 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.errors import InvalidInput, at_level, importing, invalid
+from calibrant.losses.balance import balanced_loss
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import methods
-from calibrant.training.balance import balanced_loss
 from calibrant.training.batches import EpochTables, LoaderBatches, Mixup, Preparation, ResidentBatches
 from calibrant.training.data import StreamedDataset, StreamedImages, open_dataset
 from calibrant.training.data.spec import own_data
 from calibrant.training.final_weights import BestEpoch, WeightAverage
 from calibrant.training.launch import FABRIC_LOGGERS, group_layout, joins_a_group
-from calibrant.training.layers import synchronise_batch_norm
-from calibrant.training.network import Freezing, choose_input, make_model, rate_factors, with_input
+from calibrant.training.network import (
+    Freezing,
+    choose_input,
+    make_model,
+    rate_factors,
+    synchronise_batch_norm,
+    with_input,
+)
 from calibrant.training.recipe import OptimiserSection, Recipe
 from calibrant.training.reproducibility import derive_seed
 from calibrant.training.resolution import FLOPS_PER_GRADIENT, Size, epoch_sizes, forward_flops

@@ -18,7 +18,7 @@ from calibrant.losses import Loss
 from calibrant.losses.distributed import global_sum
 from calibrant.pruning import ConfidencePruner
 from calibrant.training.batches import BatchSource, ResidentBatches, TrainingBatch
-from calibrant.training.layers import convolutions
+from calibrant.training.network import convolutions
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric

@@ -1,19 +1,18 @@
-"""Three ways to make up for rare classes while training: weights, drawing, and shifted logits."""
+"""A loss that makes up for rare classes: by weights, or by shifted logits."""
 
 import torch
 from torch import Tensor
 
 from calibrant.errors import InvalidInput
-from calibrant.losses import Loss
-from calibrant.training.recipe import Balance
+from calibrant.losses.base import Loss
 
 
-def balanced_loss(loss: Loss, balance: Balance, targets: Tensor, n_classes: int) -> Loss:
+def balanced_loss(loss: Loss, balance: str, targets: Tensor, n_classes: int) -> Loss:
     """The loss to train with: the loss itself, or one that makes up for rare classes.
 
     Args:
         loss: The method's loss.
-        balance: As in the recipe.
+        balance: "none", "loss", "sampler" or "logit-adjustment", as in a recipe.
         targets: Labels of the training samples.
         n_classes: Number of classes.
     """
@@ -45,10 +44,10 @@ class BalancedLoss(Loss):
     def __init__(self, loss: Loss, *, class_weights: Tensor | None = None, adjustment: Tensor | None = None) -> None:
         super().__init__()
         self.loss = loss
-        self.register_buffer(
-            "class_weights", None if class_weights is None else class_weights.float(), persistent=False
-        )
-        self.register_buffer("adjustment", None if adjustment is None else adjustment.float(), persistent=False)
+        for name, values in (("class_weights", class_weights), ("adjustment", adjustment)):
+            self.register_buffer(name, None, persistent=False)
+            if values is not None:
+                self.register_buffer(name, values.float(), persistent=False)
 
     def terms(
         self, logits: Tensor, targets: Tensor, weights: Tensor | None = None, *, validate: bool = False
@@ -66,18 +65,3 @@ class BalancedLoss(Loss):
     def parts(self) -> list[tuple[Loss, list[Tensor]]]:
         """Those of the loss inside."""
         return self.loss.parts()
-
-
-def balanced_draw(order: Tensor, targets: Tensor, seed: int) -> Tensor:
-    """As many of these samples, drawn again so that each class that is among them is equally likely at every place.
-
-    >>> targets = torch.tensor([0] * 99 + [1])
-    >>> drawn = balanced_draw(torch.arange(100), targets, seed=0)
-    >>> len(drawn), 30 < int((targets[drawn] == 1).sum()) < 70
-    (100, True)
-    """
-    here = order.cpu()
-    labels = targets[here]
-    chances = 1.0 / torch.bincount(labels).double()[labels]
-    generator = torch.Generator().manual_seed(seed)
-    return here[torch.multinomial(chances, len(here), replacement=True, generator=generator)].to(order.device)
