@@ -222,8 +222,8 @@ def test_intervals_come_by_default_where_they_are_quick(calibrant, saved, tmp_pa
 @pytest.mark.parametrize(
     ("text", "way_out"),
     [
-        ("target,cat,dog\ncat,0.5,0.5\n", "in the name of each column with scores: probability_cat."),
-        ("target,score\n1,0.5\n", "is two columns: probability_0 with 1 - p, probability_1 with p."),
+        ("target,cat,dog\ncat,0.5,0.5\n", "or predicted=COLUMN,confidence=COLUMN."),
+        ("target,score\n1,0.5\n", "name the column of that class: --columns predicted=COLUMN."),
         ("target,prob_cat,prob_dog\ncat,50,50\n", "These look like percentages: divide them by 100."),
         ("target,prob_cat,prob_dog\ncat,nan,0.5\n", "Leave such rows out or find their cause."),
         ("target,prob_cat,prob_dog\n2,0.5,0.5\n", "Class numbers are counted from 0."),

@@ -261,7 +261,7 @@ def test_missing_arrays_and_unknown_endings_are_refused(tmp_path):
     refused(tmp_path / "p.npz", "must have targets, got scores and target.*--columns target=COLUMN")
     np.savez(tmp_path / "p.npz", logits=[[1.0, 2.0]], probabilities=[[1.0, 0.0]], targets=[0])
     refused(tmp_path / "p.npz", "exactly one of the arrays logits, probabilities")
-    refused(tmp_path / "p.pt", r"end in .npz, .csv or .parquet")
+    refused(tmp_path / "p.pt", r"end in .npz, .csv, .jsonl or .parquet")
     with pytest.raises(InvalidInput, match="end in"):
         some().save(tmp_path / "p.pkl")
 
@@ -269,13 +269,11 @@ def test_missing_arrays_and_unknown_endings_are_refused(tmp_path):
 CSV = {
     "": "no columns",
     "target,logit_0,logit_1\n": "at least one row",
-    "target,logit_0,confidence\n0,1,1\n": "two classes",
-    "target,probability_fraud\nok,0.1\n": "two classes, got only probability_fraud. .* the probability 1 - p",
-    "target,score\n1,0.9\n": "got target, score. .* probability_0 with 1 - p",
+    "target,score\n1,0.9\n": "at least two classes, got target, score. If 'score' .* --positive CLASS",
     "target,probability_0,probability_1\n1,0.333,0.666\n": "got 0.999 in row 0. If they were rounded",
     "targets,logit_0,logit_1\n0,1,1\n": "must have targets, got scores and targets",
     "logit_0,logit_1\n0,1\n": "must have targets, got scores and no other columns",
-    "target,logit_0,probability_1\n0,1,1\n": "of one kind, got target, logit_0, probability_1",
+    "target,logit_0,probability_1\n0,1,1\n": "can be read in 2 ways.*logits in logit_0: --columns 'scores=logit_[*]'",
     "target,logit_cat,logit_dog\ncat,1,1\n0,1,1\n": "be class names in all rows, or .* in all rows, got '0' in row 1",
     "target,logit_0,logit_0\n0,1,1\n": "'logit_0' appears twice",
     "target,logit_0,logit_1\n0,1\n": "row 0 must have 3 cells, got 2",
@@ -330,7 +328,7 @@ def test_whole_floats_are_class_numbers(tmp_path):
 
 
 def test_what_is_no_file_is_refused(tmp_path):
-    refused(tmp_path, rf"a folder of \.parquet, \.csv or \.npz files .* got the folder .*{tmp_path.name}")
+    refused(tmp_path, rf"a folder of \.parquet, \.csv, \.jsonl or \.npz files .* got the folder .*{tmp_path.name}")
     some().save(tmp_path / "predictions/test.npz")
     refused(tmp_path, r"The predictions of a run lie in files of their own, for example .*/predictions/test\.npz")
     refused(None, "source must be a path")

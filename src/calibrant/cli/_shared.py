@@ -31,7 +31,12 @@ def _columns(_: type, tokens: Sequence[Token]) -> dict[str, str]:
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, in fractions, for machines.")]
 KindFlag = Annotated[
-    Kind | None, Parameter(name="--kind", help="What the scores are, for files that do not say: logits, probabilities.")
+    Kind | None,
+    Parameter(
+        name="--kind",
+        help="What the scores are, for files that do not say: logits, probabilities; of a predicted class: confidence, "
+        "score (any number).",
+    ),
 ]
 Columns = Annotated[
     dict[str, str] | None,
@@ -40,8 +45,11 @@ Columns = Annotated[
         converter=_columns,
         n_tokens=1,
         accepts_keys=False,
-        help="Columns with other names, in tables: target=label,id=case.",
+        help="Columns of a table: target=label,id=case,scores=p_*; predicted=answer,confidence=sure.",
     ),
+]
+Positive = Annotated[
+    str | None, Parameter(name="--positive", help="The class whose score a single column of two classes holds.")
 ]
 NBins = Annotated[int, Parameter(help="Bins of every binned metric.")]
 OutOr = Parameter(name=["--out", "-o"])
@@ -118,6 +126,13 @@ def steps() -> Iterator[Callable[[str, int, int], None]]:
     with Progress(*columns, console=console, transient=True) as bars:
         task = bars.add_task("", total=None)
         yield lambda name, place, total: bars.update(task, description=printable(name), completed=place, total=total)
+
+
+def with_positive(columns: dict[str, str] | None, positive: str | None) -> dict[str, str] | None:
+    """Add --positive to what --columns says."""
+    if positive is None:
+        return columns
+    return {**(columns or {}), "positive": positive}
 
 
 @contextmanager

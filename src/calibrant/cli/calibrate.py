@@ -5,7 +5,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from calibrant.cli._shared import Address, Columns, ExecutorFlag, Json, KindFlag, Out, answer, steps
+from calibrant.cli._shared import (
+    Address,
+    Columns,
+    ExecutorFlag,
+    Json,
+    KindFlag,
+    Out,
+    Positive,
+    answer,
+    steps,
+    with_positive,
+)
 from calibrant.errors import CalibrantWarning
 from calibrant.scale import Executor, make_executor, refuse_on_cluster
 
@@ -22,6 +33,7 @@ def calibrate(
     seed: int = 0,
     kind: KindFlag = None,
     columns: Columns = None,
+    positive: Positive = None,
     executor: ExecutorFlag = "local",
     address: Address = None,
     as_json: Json = False,
@@ -52,6 +64,7 @@ def calibrate(
     from calibrant.metrics.metric_tables import evaluations_table
     from calibrant.runs import calibrated_paths, calibration_sources, load_predictions
 
+    columns = with_positive(columns, positive)
     fitted_on, applied_to = calibration_sources(source, apply)
     refuse_on_cluster(executor, share=share)
     folder = out or applied_to.with_name(f"{applied_to.name}.calibrated")

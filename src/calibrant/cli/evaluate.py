@@ -12,11 +12,13 @@ from calibrant.cli._shared import (
     KindFlag,
     Many,
     NBins,
+    Positive,
     Repeated,
     Switch,
     say,
     say_json,
     say_table,
+    with_positive,
 )
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import CheckFailed
@@ -32,6 +34,7 @@ def evaluate(
     *,
     kind: KindFlag = None,
     columns: Columns = None,
+    positive: Positive = None,
     n_bins: NBins = DEFAULT_N_BINS,
     thresholds: Annotated[tuple[float, ...], Many] = (0.95, 0.99),
     n_resamples: int | None = None,
@@ -73,6 +76,7 @@ def evaluate(
     from calibrant.metrics.evaluation import default_resamples
     from calibrant.runs import load_judged
 
+    columns = with_positive(columns, positive)
     gates = metrics.Gates(**{name.replace("-", "_"): limit for name, limit in limits.items()})
     gates.check(thresholds)
     whole = {"n_resamples": n_resamples, "groups": groups, "weights": weights, "clusters": clusters}

@@ -14,9 +14,11 @@ from calibrant.cli._shared import (
     OneOf,
     Out,
     PolicyFile,
+    Positive,
     Repeated,
     Switch,
     answer,
+    with_positive,
     working,
 )
 from calibrant.defaults import DEFAULT_N_BINS
@@ -34,6 +36,7 @@ def report(
     images: Path | None = None,
     kind: KindFlag = None,
     columns: Columns = None,
+    positive: Positive = None,
     title: str | None = None,
     threshold: float | None = None,
     n_bins: NBins = DEFAULT_N_BINS,
@@ -70,6 +73,7 @@ def report(
     from calibrant.report.style import require_matplotlib
     from calibrant.runs import holds_study
 
+    columns = with_positive(columns, positive)
     shared: dict[str, Any] = {"threshold": threshold, "n_resamples": n_resamples, "pictures": pictures}
     shared |= {"data_dir": data_dir, "n_bins": n_bins, "groups": groups}
     if title is not None:

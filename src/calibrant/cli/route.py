@@ -17,10 +17,12 @@ from calibrant.cli._shared import (
     Out,
     OutOr,
     PolicyFile,
+    Positive,
     Switch,
     answer,
+    with_positive,
 )
-from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput
+from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput, did_you_mean, invalid
 from calibrant.files import refuse_overwriting
 from calibrant.scale import make_executor
 
@@ -56,6 +58,7 @@ def fit(
     out: Out = None,
     kind: KindFlag = None,
     columns: Columns = None,
+    positive: Positive = None,
     as_json: Json = False,
 ) -> None:
     """Choose the lowest threshold at which an accuracy can be promised, and write the policy.
@@ -96,6 +99,7 @@ def fit(
     from calibrant.decisions.risk_coverage import coverage_table
     from calibrant.runs import load_predictions, policy_path, source_path
 
+    columns = with_positive(columns, positive)
     path = source_path(source, "val")
     target = out or policy_path(path)
     refuse_overwriting([target], [path])
@@ -181,7 +185,7 @@ def binary(
     sensitivity: float | None = 0.95,
     specificity: float | None = None,
     confidence: float = 0.95,
-    positive: int = 1,
+    positive: Positive = None,
     weights: str | None = None,
     seed: int = 0,
     policy: PolicyFile = None,
@@ -199,7 +203,6 @@ def binary(
         specificity: Share of the negative cases that is not called positive. Default: none is promised, and every case
             is decided.
         confidence: Probability with which the promises hold.
-        positive: Number of the positive class: 0 or 1.
         weights: A column of the cases by which they are drawn, as in "calibrant route fit".
         seed: Of that draw.
         policy: Take the calibrator of this policy.
@@ -210,17 +213,31 @@ def binary(
 
     path = source_path(source, "val")
     refuse_overwriting([out], [path, policy])
-    loaded = load_predictions(path, kind=kind, columns=columns)
+    loaded = load_predictions(path, kind=kind, columns=with_positive(columns, positive))
     start = Policy(2, class_names=loaded.class_names)
     if policy is not None:
         start = Policy.load(policy).with_rule(None)
     given = start.calibrate(start.unseen(loaded))
     cases = _drawn(given, weights, seed)
     promised: dict[str, Any] = {"sensitivity": sensitivity, "specificity": specificity, "confidence": confidence}
-    rule = choose_binary_rule(cases, positive=positive, **promised)
+    rule = choose_binary_rule(cases, positive=_class_number(positive, loaded), **promised)
     rule = _noted(rule, weights, seed, cases, given)
     start.with_rule(rule).save(out)
     answer(f"{rule.note}\nWrote {out}", {"rule": rule.to_dict(), "path": str(out)}, as_json=as_json)
+
+
+def _class_number(positive: str | None, predictions: "Predictions") -> int:
+    """The number of the positive class, which is 1 by default."""
+    from calibrant.predictions import names_or_numbers
+
+    names = names_or_numbers(predictions.class_names, predictions.n_classes)
+    if positive is None:
+        return 1
+    if positive in names:
+        return names.index(positive)
+    if positive in ("0", "1"):
+        return int(positive)
+    raise invalid("positive", "be a class", repr(positive), did_you_mean(positive, names))
 
 
 @app.command(name="apply")
@@ -232,6 +249,7 @@ def apply_(
     out: Annotated[Path, OutOr],
     kind: KindFlag = None,
     columns: Columns = None,
+    positive: Positive = None,
     keep: Annotated[list[str] | None, Many] = None,
     executor: ExecutorFlag = "local",
     address: Address = None,
@@ -251,6 +269,7 @@ def apply_(
     from calibrant.decisions import Policy, route_file, route_parts
     from calibrant.runs import source_path
 
+    columns = with_positive(columns, positive)
     path = source_path(source, "test")
     refuse_overwriting([out], [policy, path])
     loaded = Policy.load(policy)
@@ -273,6 +292,7 @@ def check(
     strict: Annotated[bool, Switch] = False,
     kind: KindFlag = None,
     columns: Columns = None,
+    positive: Positive = None,
     as_json: Json = False,
 ) -> None:
     """Say whether the promises of a policy held on labelled cases; exit code 1 if one did not.
@@ -286,7 +306,7 @@ def check(
     from calibrant.decisions import Policy, check_policy
     from calibrant.runs import load_predictions
 
-    cases = load_predictions(source, "test", kind=kind, columns=columns)
+    cases = load_predictions(source, "test", kind=kind, columns=with_positive(columns, positive))
     verdict = check_policy(Policy.load(policy), cases, confidence=confidence, strict=strict)
     answer(verdict.describe(), verdict.to_dict(), as_json=as_json)
     if verdict.broken:
@@ -306,6 +326,7 @@ def shortlist_(
     out: Out = None,
     kind: KindFlag = None,
     columns: Columns = None,
+    positive: Positive = None,
     as_json: Json = False,
 ) -> None:
     """Add a shortlist to a policy: for the cases that go to a person, the classes to show first.
@@ -325,7 +346,7 @@ def shortlist_(
     path, target = source_path(source, "test"), out or policy
     refuse_overwriting([target], [path])
     loaded = Policy.load(policy)
-    cases = load_predictions(path, kind=kind, columns=columns)
+    cases = load_predictions(path, kind=kind, columns=with_positive(columns, positive))
     loaded.warn_if_seen(cases)
     calibrated = loaded.calibrate(cases)
     drawn = _drawn(calibrated, weights, seed)

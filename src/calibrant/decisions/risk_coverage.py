@@ -15,7 +15,7 @@ from calibrant.errors import invalid
 from calibrant.files import as_path
 from calibrant.metrics.metric_tables import plain_table
 from calibrant.predictions import Predictions, names_or_numbers, read_table
-from calibrant.predictions.columns import shortened
+from calibrant.predictions.readings import shortened
 from calibrant.tables import ShownFields
 
 CostMatrix = Sequence[Sequence[float]] | NDArray[Any]

@@ -13,7 +13,7 @@ from calibrant.decisions.bounds import cases_without_error, interval
 from calibrant.decisions.rule import Part, RoutingRule
 from calibrant.errors import invalid
 from calibrant.predictions import Kind, Predictions, names_or_numbers, require_predictions
-from calibrant.predictions.columns import shortened
+from calibrant.predictions.readings import shortened
 from calibrant.tables import Displayed, ShownFields, Table
 
 # Matrix products round differently in blocks of another size, so that a calibrator may give other last digits. A level

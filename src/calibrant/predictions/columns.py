@@ -1,4 +1,4 @@
-"""What belongs to scores (targets, ids, class names, other columns), and what each column of a file means."""
+"""What belongs to scores: targets, ids, class names and other columns; and the files that hold them."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,18 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import as_array, labels
-from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.predictions.readings import RESERVED_PREFIXES, Layout, first_repeated, shortened
 from calibrant.predictions.rows import PRECISIONS, OnDisk, Precision
 
-# Prefixes of the columns that hold scores, and what these scores are ("scores": the file does not say).
-PREFIXES = {"logit_": "logits", "probability_": "probabilities", "prob_": "probabilities", "score_": "scores"}
 # Names that other columns cannot have, because files use them for targets, ids and scores.
 _RESERVED = ("target", "id", "targets", "ids", "logits", "probabilities", "scores", "class_names", "precision", "")
 _LONGEST_ID = 1000
-ROLES = ("target", "id")
-# Names of an index without a name: as pandas writes it, as it reads it back, and as it puts it into Parquet.
-_INDEX = ("", "Unnamed: 0", "__index_level_0__")
 # A class number. Tools that convert numbers to floats (one missing value is enough) write 1.0 for 1.
 _WHOLE = re.compile(r"([0-9]{1,9})(?:\.0*)?")
 # Scores of one block: 4 MB of float64.
@@ -32,10 +27,31 @@ _HARMLESS = 2**26
 _STORE_AGAIN = "If the data is really so, write it again without compression."
 
 
-def as_targets(targets: Any, rows: int, classes: int) -> NDArray[np.int64]:
-    """Check one integer label in 0..K-1 per row."""
-    values = labels("targets", as_array("targets", targets), rows=rows, n_classes=classes)
+def as_targets(
+    targets: Any, rows: int, classes: int, class_names: Sequence[str] | None = None, *, name: str = "targets"
+) -> NDArray[np.int64]:
+    """Check one label per row: an integer in 0..K-1, or one of the class names."""
+    values = as_array(name, targets)
+    if values.dtype.kind in "USTO" and values.shape == (rows,):
+        if class_names is None:
+            raise invalid(name, "be integers", f"dtype {values.dtype}", "For names of classes, pass class_names.")
+        values = _named_codes(values, class_names, name)
+    values = labels(name, values, rows=rows, n_classes=classes)
     return np.ascontiguousarray(values, dtype=np.int64)
+
+
+def _named_codes(values: NDArray[Any], class_names: Sequence[str], name: str) -> NDArray[Any]:
+    """Numbers of class names; numbers are returned as they are."""
+    numbers = {label: number for number, label in enumerate(class_names)}
+    codes = []
+    for row, label in enumerate(values.tolist()):
+        if not isinstance(label, str):
+            return values
+        if label not in numbers:
+            rule = f"be one of the classes {shortened(class_names)}"
+            raise invalid(name, rule, f"{label[:40]!r} in row {row}", did_you_mean(label[:40], class_names))
+        codes.append(numbers[label])
+    return np.asarray(codes, dtype=np.int64)
 
 
 def as_ids(ids: Any, rows: int) -> NDArray[Any] | None:
@@ -64,11 +80,21 @@ def check_id_lengths(ids: NDArray[Any]) -> None:
         raise invalid("ids", f"have at most {_LONGEST_ID} characters", f"one of {longest}")
 
 
-def as_class_names(names: Sequence[str] | NDArray[Any] | None, classes: int) -> tuple[str, ...] | None:
-    """Check one distinct, non-empty string per class."""
+def as_class_names(
+    names: Sequence[str] | Mapping[Any, str] | NDArray[Any] | None, classes: int
+) -> tuple[str, ...] | None:
+    """Check one distinct, non-empty string per class. Hugging Face's `id2label` is a mapping of numbers to names."""
     if names is None:
         return None
-    result = tuple(names.tolist() if isinstance(names, np.ndarray) else names)
+    if isinstance(names, Mapping):
+        by_number = {str(number): name for number, name in names.items()}
+        numbers = names_or_numbers(None, len(names))
+        if set(by_number) != set(numbers):
+            raise invalid("class_names", f"map the numbers 0..{len(names) - 1} to names", shortened(list(by_number)))
+        names = [by_number[number] for number in numbers]
+    if isinstance(names, np.ndarray):
+        names = names.tolist()
+    result = tuple(names)
     if isinstance(names, str) or not all(isinstance(name, str) and name for name in result):
         raise invalid("class_names", "be non-empty strings", repr(names))
     if len(result) != classes:
@@ -79,21 +105,11 @@ def as_class_names(names: Sequence[str] | NDArray[Any] | None, classes: int) -> 
     return result
 
 
-def first_repeated(names: Sequence[str]) -> str | None:
-    """Return the first name that occurs a second time, or None."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
-
-
 def as_extras(extras: Mapping[str, Any] | None, rows: int) -> dict[str, NDArray[Any]]:
     """Check one number or string per row in each of the other columns, and return read-only arrays."""
     checked = {}
     for name, column in (extras or {}).items():
-        if not isinstance(name, str) or name in _RESERVED or name.startswith(("logit_", "probability_", "prob_")):
+        if not isinstance(name, str) or name in _RESERVED or name.startswith(RESERVED_PREFIXES):
             raise invalid("extras", "have names that are not those of targets, ids or scores", repr(name))
         values = as_array(f"extras[{name!r}]", column)
         plain = values.dtype.kind in "biufU" or all(isinstance(value, str) for value in values.ravel())
@@ -162,148 +178,9 @@ def _other_names(wanted: tuple[str, ...], names: tuple[str, ...], *, where: str)
     return invalid(where, f"name the classes {shortened(wanted)}", unknown)
 
 
-def shortened(names: Sequence[str], most: int = 5) -> str:
-    """Join the first `most` names for a message."""
-    shown = [name[:40] for name in names[:most]]
-    if len(names) > most:
-        shown.append("...")
-    return ", ".join(shown)
-
-
 def names_or_numbers(class_names: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
     """Return the class names, or 0..K-1 as text if there are none."""
     return tuple(class_names or map(str, range(n_classes)))
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The meaning of each column.
-
-    Attributes:
-        kind: Whether the scores are logits or probabilities.
-        headings: The columns of the scores, one per class.
-        names: The class names in these headings.
-        target: The column of the targets, or None.
-        id: The column of the ids, or None.
-        extras: All other columns, except an index without a name.
-    """
-
-    kind: Kind
-    headings: tuple[str, ...]
-    names: tuple[str, ...]
-    target: str | None
-    id: str | None
-    extras: tuple[str, ...]
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        """Names of the classes; None if they are called 0..K-1."""
-        if self.names == tuple(map(str, range(len(self.names)))):
-            return None
-        return self.names
-
-
-def parse_columns(text: str) -> dict[str, str]:
-    """Parse a mapping of columns as a command takes it.
-
-    >>> parse_columns("target=label,id=case")
-    {'target': 'label', 'id': 'case'}
-    """
-    columns: dict[str, str] = {}
-    for pair in text.split(","):
-        role, equals, column = pair.partition("=")
-        if not equals or role in columns:
-            raise invalid("columns", "be written as target=COLUMN,id=COLUMN, each once", repr(text[:80]))
-        columns[role] = column
-    return check_columns(columns)
-
-
-def check_columns(columns: Mapping[str, str] | None) -> dict[str, str]:
-    """Refuse a mapping of anything but the target and the id."""
-    for role in columns or {}:
-        if role not in ROLES:
-            raise invalid("columns", "map target or id", repr(role), did_you_mean(role, ROLES))
-    return dict(columns or {})
-
-
-def find_roles(
-    where: str, there: Sequence[str], columns: Mapping[str, str], default: Mapping[str, str]
-) -> dict[str, str]:
-    """Find the column of each role: the mapped one, else the one with the default name, if it is there."""
-    mapped = list(columns.values())
-    for role, column in columns.items():
-        fault = ""
-        if mapped.count(column) > 1:
-            fault = "is mapped twice"
-        elif column not in there:
-            fault = f"is not there ({role}={column})"
-        if fault:
-            raise InvalidInput(f"{where}: column {column!r} {fault}. There are: {shortened(there, 12)}.")
-    return {role: columns.get(role, name) for role, name in default.items() if role in columns or name in there}
-
-
-def layout(where: str, header: Sequence[str], kind: Kind | None, columns: Mapping[str, str]) -> Layout:
-    """Find the meaning of each column of a table from its header."""
-    _refuse_separator(where, header)
-    again = first_repeated(header)
-    if again is not None:
-        raise InvalidInput(f"{where}: column {again[:40]!r} appears twice.")
-    roles = find_roles(where, header, columns, {role: role for role in ROLES})
-    classes: dict[str, dict[str, str]] = {}  # by what the prefix says, then by heading
-    extras = []
-    for heading in header:
-        if heading in roles.values():
-            continue
-        prefix = next((prefix for prefix in PREFIXES if heading.startswith(prefix) and heading != prefix), None)
-        if prefix is not None:
-            classes.setdefault(PREFIXES[prefix], {})[heading] = heading.removeprefix(prefix)
-        elif heading not in (*_INDEX, *ROLES):
-            extras.append(heading)
-    if len(classes) > 1:
-        # Beside logits or probabilities, a column that begins with "score_" may mean anything.
-        extras += classes.pop("scores", {})
-    if len(classes) != 1:
-        raise _no_scores(where, header, extras)
-    ((word, scores),) = classes.items()
-    if len(scores) == 1:
-        rule = f"have a column of {word} for each of at least two classes"
-        way_out = "With two classes, the other one has the probability 1 - p; beside a logit z it has the logit 0."
-        raise invalid(where, rule, f"only {next(iter(scores))}", way_out)
-    if set(scores.values()) == set(map(str, range(len(scores)))):
-        # Classes with numbers for names are sorted by number: tools like to sort 10 before 2.
-        scores = dict(sorted(scores.items(), key=lambda item: int(item[1])))
-    resolved = resolve_kind(where, word, kind)
-    return Layout(resolved, tuple(scores), tuple(scores.values()), roles.get("target"), roles.get("id"), tuple(extras))
-
-
-def _no_scores(where: str, header: Sequence[str], extras: Sequence[str]) -> InvalidInput:
-    rule = "have columns logit_<class>, probability_<class> or score_<class>, of one kind"
-    way_out = ""
-    if len(extras) == 1:
-        way_out = "One probability p of two classes is two columns: probability_0 with 1 - p, probability_1 with p."
-    elif header:
-        way_out = "Write it before the class in the name of each column with scores: probability_cat."
-    return invalid(where, rule, shortened(header, 12) or "no columns", way_out)
-
-
-def _refuse_separator(where: str, header: Sequence[str]) -> None:
-    """Refuse a header that is one cell because its columns are not separated by commas."""
-    for separator, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
-        if len(header) == 1 and separator in header[0]:
-            way_out = "Save the table again with commas between columns and points in decimals."
-            raise invalid(f"{where}: columns", "be separated by commas", name, way_out)
-
-
-def resolve_kind(where: str, word: str, kind: Kind | None) -> Kind:
-    """Decide what the scores are, from the file's word ("scores" if it does not say) and from the user's."""
-    if word == "scores":
-        if kind is None:
-            way_out = "Say it: --kind logits or --kind probabilities (kind= in Python)."
-            raise InvalidInput(f"{where} does not say whether its scores are logits or probabilities. {way_out}")
-        return kind
-    if kind not in (None, word):
-        raise invalid(f"{where}: scores", f"be {kind} as you said", f"{word} by their name")
-    return "logits" if word == "logits" else "probabilities"
 
 
 class Labels:
@@ -382,6 +259,10 @@ class Labels:
         raise invalid(self._where, rule, f"{value} in row {first_row + row}", way_out)
 
 
+Coded = tuple[Sequence[Any], NDArray[Any]]
+"""Distinct values, and for each row the index of its value among them."""
+
+
 @dataclass(frozen=True)
 class Wanted:
     """The columns to read.
@@ -407,13 +288,15 @@ class RawBlock:
         rows: Number of rows.
         scores: Shape (rows, K), classes in the file's order; None if they were not wanted.
         target: Distinct targets and, for each row, the index of its target among them; None if not wanted.
+        predicted: The same for the predicted classes, for a class and a score.
         ids: One string or integer per row, or None.
         extras: Other columns by name.
     """
 
     rows: int
     scores: NDArray[Any] | None
-    target: tuple[Sequence[Any], NDArray[Any]] | None = None
+    target: Coded | None = None
+    predicted: Coded | None = None
     ids: NDArray[Any] | None = None
     extras: dict[str, NDArray[Any]] = field(default_factory=dict)
 
@@ -454,7 +337,13 @@ class PredictionSource:
             names.append(self.layout.target)
         if wanted.id and self.layout.id is not None:
             names.append(self.layout.id)
+        if wanted.scores and self.layout.predicted is not None:
+            names.append(self.layout.predicted)
         return names
+
+    def labels_in(self, column: str) -> set[str]:
+        """Return the distinct values of a column as text."""
+        raise NotImplementedError
 
     def on_disk(self) -> "OnDisk | None":
         """Return the scores in the file itself, if they can be read there without unpacking."""
@@ -496,6 +385,10 @@ class Parts(PredictionSource):
         self.unfolded = sum(source.unfolded for source in sources)
         check_unfolded(where, self.unfolded, self.stored, most=20)
 
+    def labels_in(self, column: str) -> set[str]:
+        """Return the distinct values of a column of all files as text."""
+        return set[str]().union(*(source.labels_in(column) for source in self.sources))
+
     def read(self, wanted: Wanted) -> Iterator[RawBlock]:
         """Yield the rows of all files in order."""
         for source in self.sources:
@@ -509,8 +402,7 @@ class Parts(PredictionSource):
 
 def check_columns_there(where: str, there: Sequence[str], layout: Layout) -> None:
     """Refuse a later file of a folder that lacks a column of the first one."""
-    own = [name for name in (layout.target, layout.id) if name is not None]
-    for name in (*own, *layout.headings, *layout.extras):
+    for name in (*layout.beside_scores, *layout.headings, *layout.extras):
         if name not in there:
             raise InvalidInput(f"{where}: column {name[:40]!r} is not there. There are: {shortened(there, 12)}.")
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.checks import fraction
+from calibrant.checks import as_array, fraction
 from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, did_you_mean, invalid, naming
 from calibrant.files import as_path, atomic_write, sha256_of
@@ -26,12 +26,14 @@ from calibrant.predictions.columns import (
     names_or_numbers,
 )
 from calibrant.predictions.npz import CALIBRATED_BY, calibrated_by
-from calibrant.predictions.reader import ENDINGS, Scan, load_content, prediction_files, scan
+from calibrant.predictions.reader import ENDINGS, Content, Scan, load_content, opened_scan, prediction_files, scan
+from calibrant.predictions.readings import Request, check_columns
 from calibrant.predictions.rows import (
     OnDisk,
     Precision,
     Rows,
     as_scores,
+    as_top_scores,
     both_classes,
     check_rows,
     chunks,
@@ -42,9 +44,10 @@ from calibrant.predictions.rows import (
     read_chunk,
     warn_if_probabilities,
 )
-from calibrant.predictions.table_files import table_writer
+from calibrant.predictions.table_files import FrameSource, arrow_table, table_writer
 from calibrant.tables import Table
 
+_PREFIX = {"logits": "logit_", "probabilities": "probability_"}
 # Rows that a notebook shows.
 _SHOWN_ROWS = 5
 
@@ -94,11 +97,11 @@ class Origin:
 
 
 class Predictions:
-    """Any of a model for n rows and K classes, with the true classes.
+    """Scores of a model for n rows and K classes, with the true classes.
 
-    Use `from_logits`, `from_probabilities`, `from_binary` or `load` to make one: whether scores are logits or
-    probabilities is never guessed. Any are not copied and keep their type. Confidences are computed in float64, chunk
-    by chunk.
+    Use `from_logits`, `from_probabilities`, `from_binary`, `from_confidence`, `from_frame` or `load` to make one: what
+    the scores are is never guessed. Scores are not copied and keep their type. Confidences are computed in float64,
+    chunk by chunk.
 
     >>> predictions = Predictions.from_probabilities([[0.9, 0.1], [0.6, 0.4]], [0, 1])
     >>> predictions.confidence.tolist(), predictions.correct.tolist()
@@ -109,8 +112,11 @@ class Predictions:
     _precision: Precision
     _scores: NDArray[Any] | OnDisk
     _targets: NDArray[np.int64]
+    _answers: NDArray[np.int64] | None = None  # the predicted classes, for a class and a score
+    _unlabelled: bool = False
     _ids: NDArray[Any] | Callable[[], NDArray[Any]] | None
     _class_names: tuple[str, ...] | None
+    _n_answers: int
     _extras: Mapping[str, NDArray[Any]]
     origin: Origin = Origin()
     """The file that these rows come from, as far as it is known."""
@@ -132,9 +138,9 @@ class Predictions:
 
         Args:
             logits: Shape (n, K), finite; NumPy, torch or lists; float16, bfloat16, float32 or float64.
-            targets: Shape (n,), integers in 0..K-1.
+            targets: Shape (n,), integers in 0..K-1, or class names.
             ids: One distinct string or integer per row.
-            class_names: One distinct name per class.
+            class_names: One distinct name per class; or a mapping of numbers to names, such as `id2label`.
             extras: Other columns by name, one number or string per row, such as groups or weights.
         """
         return cls._make("logits", logits, targets, ids, class_names, extras)
@@ -154,10 +160,10 @@ class Predictions:
         Args:
             probabilities: Shape (n, K), not negative; rows sum to 1 within 1e-4 (float16: 1e-3, bfloat16: 5e-3).
                 They are used as they are, never renormalised.
-            targets: Shape (n,), integers in 0..K-1.
+            targets: As in `from_logits`, like `ids`, `class_names` and `extras`.
             ids: One distinct string or integer per row.
             class_names: One distinct name per class.
-            extras: Other columns by name, one number or string per row, such as groups or weights.
+            extras: Other columns by name.
         """
         return cls._make("probabilities", probabilities, targets, ids, class_names, extras)
 
@@ -188,6 +194,85 @@ class Predictions:
         return cls._make(kind, both_classes(scores, kind), targets, ids, class_names, extras)
 
     @classmethod
+    def from_confidence(
+        cls,
+        predicted: Any,
+        confidence: Any,
+        targets: Any = None,
+        *,
+        kind: Literal["confidence", "score"] = "confidence",
+        classes: Sequence[str] | Mapping[Any, str] | None = None,
+        ids: Any = None,
+        extras: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Make predictions of a system that names a class and a score.
+
+        Metrics of the predicted class, calibrators, rules, reports and the monitor work with them. What needs the
+        scores of all classes (NLL, Brier score, shortlists) raises an error.
+
+        Args:
+            predicted: Shape (n,): the predicted classes, as names or numbers.
+            confidence: Shape (n,): a number in 0..1; with `kind="score"` any finite number that is only ranked.
+            targets: Shape (n,): the true classes; None if they are not known.
+            kind: "confidence" or "score".
+            classes: Names of the classes. Default: all names that occur.
+            ids: As in `from_logits`.
+            extras: As in `from_logits`.
+
+        >>> answers = Predictions.from_confidence(["cat", "dog", "cat"], [0.9, 0.8, 0.4], ["cat", "dog", "dog"])
+        >>> answers.correct.tolist(), answers.class_names
+        ([True, True, False], ('cat', 'dog'))
+        """
+        if kind not in ("confidence", "score"):
+            raise invalid("kind", "be 'confidence' or 'score'", repr(kind))
+        answers = as_array("predicted", predicted)
+        true = None
+        if targets is not None:
+            true = as_array("targets", targets)
+        names = _all_labels(answers, true, classes)
+        count = _n_answers(answers, true, names)
+        self = cls._join_answers(kind, confidence, as_targets(answers, len(answers), count, names, name="predicted"))
+        rows = len(self)
+        self._class_names = names
+        self._n_answers = count
+        if true is None:
+            self._targets, self._unlabelled = np.zeros(rows, np.int64), True
+        else:
+            self._targets = as_targets(true, rows, count, names)
+        self._ids = as_ids(ids, rows)
+        self._extras = as_extras(extras, rows)
+        return self
+
+    @classmethod
+    def _join_answers(cls, kind: Kind, confidence: Any, answers: NDArray[np.int64]) -> Self:
+        """Put predicted classes and their scores together, without targets, ids, names and extras."""
+        self = cls.__new__(cls)
+        self._kind = kind
+        scores, self._precision = as_top_scores(confidence, kind, len(answers))
+        self._scores, self._answers = scores[:, None], answers
+        return self
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        kind: Kind | None = None,
+        columns: Mapping[str, str] | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Make predictions from a data frame of pandas or polars, by the same rules as for a file.
+
+        Args:
+            frame: One row per case. The index of pandas is not read.
+            kind: What the scores are, if the names of columns do not say it.
+            columns: Other names of columns: `{"target": "label", "scores": "p_*", "positive": "yes"}`.
+            class_names: Names of the classes, in the order wanted.
+        """
+        request = Request(kind, check_columns(columns), class_names)
+        return cls._load(opened_scan(FrameSource(arrow_table(frame), request), class_names), mmap=False)
+
+    @classmethod
     def _make(
         cls,
         kind: Kind,
@@ -205,7 +290,7 @@ class Predictions:
             kind,
             precision or own_precision,
             values,
-            as_targets(targets, rows, classes),
+            as_targets(targets, rows, classes, as_class_names(class_names, classes)),
             as_ids(ids, rows),
             as_class_names(class_names, classes),
             as_extras(extras, rows),
@@ -234,6 +319,9 @@ class Predictions:
 
     @cached_property
     def _rows(self) -> Rows:
+        if self._answers is not None:
+            confidence = self._scores[:][:, 0].astype(np.float64)
+            return Rows(self._kind, confidence, self._answers, np.full(len(self), np.nan)).frozen()
         return check_rows(self._scores, self._targets, self._kind, self._precision)
 
     def __len__(self) -> int:
@@ -244,8 +332,20 @@ class Predictions:
 
     @property
     def kind(self) -> Kind:
-        """Whether the scores are "logits" or "probabilities"."""
+        """What the scores are: "logits", "probabilities", or of the predicted class alone "confidence" or "score"."""
         return self._kind
+
+    @property
+    def has_all_classes(self) -> bool:
+        """Whether there is a score for every class; False for a class and a score."""
+        return self._answers is None
+
+    def require_all_classes(self, what: str) -> None:
+        """Raise an error if there are scores of the predicted class alone."""
+        if not self.has_all_classes:
+            raise InvalidInput(
+                f"{what} needs the scores of all classes, and these predictions have that of the predicted class alone."
+            )
 
     @property
     def precision(self) -> Precision:
@@ -256,25 +356,30 @@ class Predictions:
     def scores(self) -> NDArray[Any]:
         """The (n, K) scores as passed, read-only; bfloat16 is stored as float32.
 
-        If the scores are on disk, all of them are read; use `read_scores` for some of them.
+        If the scores are on disk, all of them are read.
         """
         view = self._scores[:].view()
         view.flags.writeable = False
         return view
 
-    def read_scores(self, rows: slice) -> NDArray[Any]:
-        """Return the scores of some rows as passed."""
-        return self._scores[rows]
-
     @property
     def n_classes(self) -> int:
         """Number of classes K."""
+        if self._answers is not None:
+            return self._n_answers
         return int(self._scores.shape[1])
 
     @property
     def targets(self) -> NDArray[np.int64]:
         """True classes, shape (n,)."""
+        if self._unlabelled:
+            raise InvalidInput("These predictions have no targets. Pass targets to from_confidence.")
         return self._targets
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether the true classes are known."""
+        return not self._unlabelled
 
     @property
     def ids(self) -> NDArray[Any] | None:
@@ -295,7 +400,7 @@ class Predictions:
 
     @property
     def confidence(self) -> NDArray[np.float64]:
-        """Top probability of each row, float64, read-only."""
+        """Top probability of each row, or the score of the predicted class, float64, read-only."""
         return self._rows.confidence
 
     @property
@@ -306,11 +411,12 @@ class Predictions:
     @cached_property
     def correct(self) -> NDArray[np.bool_]:
         """Whether the prediction is the target."""
-        return np.asarray(self._rows.predicted == self._targets)
+        return np.asarray(self._rows.predicted == self.targets)
 
     @property
     def nll(self) -> NDArray[np.float64]:
         """Minus the log probability of the target of each row; infinite if that probability is 0."""
+        self.require_all_classes("The NLL")
         return self._rows.nll
 
     @property
@@ -326,7 +432,29 @@ class Predictions:
         >>> Predictions.from_probabilities([[1.0, 0.0]], [0]).as_logits().round(1).tolist()
         [[0.0, -744.4]]
         """
+        self.require_all_classes("This")
         return logits_of(self.scores, self._kind, self._precision)
+
+    def right_or_wrong_logits(self) -> NDArray[np.float64]:
+        """For a class and a score: two logits per row, of "the prediction is wrong" and "it is right"."""
+        top = self.confidence
+        if self._kind == "score":
+            return np.stack([np.zeros_like(top), top], axis=1)
+        return np.asarray(logits_of(np.stack([1.0 - top, top], axis=1), "probabilities", "float64"))
+
+    def with_confidence(self, confidence: Any) -> Self:
+        """Return the same rows with other confidences of the predicted classes."""
+        return self._with_answers(self._join_answers("confidence", confidence, self.predicted))
+
+    def _with_answers(self, other: Self, rows: Any = slice(None)) -> Self:
+        """Give predictions of a class and a score everything else that these have, for some rows."""
+        ids = self.ids
+        if ids is not None:
+            ids = ids[rows]
+        other._targets, other._unlabelled, other._ids = self._targets[rows], self._unlabelled, ids
+        other._class_names, other._n_answers = self._class_names, self.n_classes
+        other._extras = as_extras({name: values[rows] for name, values in self._extras.items()}, len(other))
+        return other
 
     def with_logits(self, logits: Any) -> Self:
         """Return the same rows, targets, ids, class names and extras with other scores, which are logits."""
@@ -335,11 +463,13 @@ class Predictions:
     @property
     def probabilities(self) -> NDArray[np.float64]:
         """All probabilities as a new float64 array of shape (n, K). Use `chunks` for sets too large for that."""
+        self.require_all_classes("This")
         return probabilities_of(self._scores[:], self._kind)
 
     @property
     def log_probabilities(self) -> NDArray[np.float64]:
         """Log probabilities as a new float64 array of shape (n, K); minus infinity if a probability is 0."""
+        self.require_all_classes("This")
         return log_probabilities_of(self._scores[:], self._kind)
 
     def chunks(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
@@ -347,6 +477,7 @@ class Predictions:
 
         The arrays may be written to. A file opened with `mmap` is read once: rows are checked at the same time.
         """
+        self.require_all_classes("This")
         known: Rows | None = self.__dict__.get("_rows")
         found = known or Rows.of(self._kind, len(self))
         for part, rows, probabilities in self.walk():
@@ -358,8 +489,12 @@ class Predictions:
     def walk(self) -> Iterator[tuple[slice, Rows, NDArray[np.float64]]]:
         """Yield what `chunks` yields, with the numbers of each row, and keep nothing.
 
-        For sets so large that a few numbers per row are too many. Confidences have the type of the scores.
+        For sets so large that a few numbers per row are too many. Confidences have the type of the scores. A class and
+        a score has no probabilities: their array is empty.
         """
+        if self._answers is not None:
+            yield slice(0, len(self)), self._rows, np.empty((len(self), 0))
+            return
         known: Rows | None = self.__dict__.get("_rows")
         for part in chunks(len(self), self.n_classes):
             chunk = load_chunk(self._scores, part)
@@ -377,17 +512,23 @@ class Predictions:
         1
         """
         rows = as_rows(mask, len(self))
-        ids = self.ids
-        part = self._join(
-            self._kind,
-            self._precision,
-            self._scores[rows],
-            self._targets[rows],
-            None if ids is None else as_ids(ids[rows], len(rows)),
-            self._class_names,
-            as_extras({name: values[rows] for name, values in self._extras.items()}, len(rows)),
-        )
-        part.__dict__["_rows"] = self._rows.subset(rows)
+        if self._answers is not None:
+            scores = self._scores[rows][:, 0]
+            part = self._with_answers(self._join_answers(self._kind, scores, self._answers[rows]), rows)
+        else:
+            ids = self.ids
+            if ids is not None:
+                ids = as_ids(ids[rows], len(rows))
+            part = self._join(
+                self._kind,
+                self._precision,
+                self._scores[rows],
+                self._targets[rows],
+                ids,
+                self._class_names,
+                as_extras({name: values[rows] for name, values in self._extras.items()}, len(rows)),
+            )
+            part.__dict__["_rows"] = self._rows.subset(rows)
         part.origin = Origin(calibrated_by=self.origin.calibrated_by)
         return part
 
@@ -450,7 +591,9 @@ class Predictions:
 
     def _save_npz(self, path: str | Path) -> None:
         """Write uncompressed arrays, so that a reader can leave them on disk."""
-        arrays: dict[str, Any] = {self._kind: self.scores, "targets": self._targets}
+        arrays: dict[str, Any] = {self._kind: self.scores, "targets": self.targets}
+        if self._answers is not None:
+            arrays |= {self._kind: self.scores[:, 0], "predicted": self._answers}
         ids = self.ids
         if ids is not None:
             arrays["ids"] = ids
@@ -461,19 +604,21 @@ class Predictions:
         if self.origin.calibrated_by is not None:
             arrays[CALIBRATED_BY] = np.asarray(self.origin.calibrated_by)
         for name, column in self._extras.items():
-            arrays[name] = column.astype(np.str_) if column.dtype == object else column
+            arrays[name] = column
+            if column.dtype == object:
+                arrays[name] = column.astype(np.str_)
         with atomic_write(path) as temporary, temporary.open("wb") as handle:
             np.savez(handle, **arrays)
 
     def _save_table(self, path: str | Path, suffix: str) -> None:
         """Write one column per class. The target is the name of the class, or its number if classes have no names."""
         names = names_or_numbers(self._class_names, self.n_classes)
-        targets: NDArray[Any] = self._targets
-        if self._class_names is not None:
-            targets = np.asarray(self._class_names, dtype=object)[targets]
-        prefix = {"logits": "logit_", "probabilities": "probability_"}[self._kind]
+        headings = [f"{_PREFIX.get(self._kind)}{name}" for name in names]
+        if self._answers is not None:
+            headings = [self._kind]
+        targets = self._labels(self.targets)
         ids = self.ids
-        parts = list(chunks(len(self), self.n_classes))
+        parts = list(chunks(len(self), len(headings)))
         if suffix == ".parquet":  # written at once: row groups of many rows are read faster
             parts = [slice(0, len(self))]
         with (
@@ -486,12 +631,21 @@ class Predictions:
                 if ids is not None:
                     columns["id"] = ids[part]
                 columns["target"] = targets[part]
+                if self._answers is not None:
+                    columns["predicted"] = self._labels(self._answers[part])
                 scores = self._scores[part]
                 if scores.dtype == np.float16:
                     scores = scores.astype(np.float32)
-                columns |= {f"{prefix}{name}": scores[:, index] for index, name in enumerate(names)}
+                columns |= {heading: scores[:, index] for index, heading in enumerate(headings)}
                 columns |= {name: column[part] for name, column in self._extras.items()}
                 write(columns)
+
+    def _labels(self, codes: NDArray[np.int64]) -> NDArray[Any]:
+        """Names of classes, or their numbers if they have no names."""
+        if self._class_names is None:
+            return codes
+        labels: NDArray[Any] = np.asarray(self._class_names, dtype=object)[codes]
+        return labels
 
     @classmethod
     def load(
@@ -506,42 +660,84 @@ class Predictions:
         """Read what `save` wrote, or files made by other programs. Targets must be there.
 
         Args:
-            source: `.npz`, `.csv` or `.parquet`, or a folder or pattern of such files. See `scan` for their content.
+            source: `.npz`, `.csv`, `.jsonl` or `.parquet`, or a folder or pattern of such files. See `scan` for their
+                content.
             kind: What the scores are, for a file that does not say it.
-            columns: Other names of the target and the id: `{"target": "label", "id": "case"}`.
+            columns: Other names of columns: `{"target": "label", "id": "case", "scores": "p_*", "positive": "yes"}`.
             class_names: Names of the classes, in the order wanted.
             mmap: Leave scores, ids and extras on disk, for files larger than memory; "auto" does so for large ones. An
-                uncompressed `.npz` is read in place; everything else is unpacked into a temporary file first. Any
+                uncompressed `.npz` is read in place; everything else is unpacked into a temporary file first. Scores
                 are then checked when they are first read.
         """
         with naming(source):
             opened = scan(source, kind=kind, columns=columns, class_names=class_names)
-            on_disk = opened.is_large if mmap == "auto" else mmap
-            self = cls._load(opened, mmap=on_disk)
+            if mmap == "auto":
+                mmap = opened.is_large
+            self = cls._load(opened, mmap=mmap)
         self.origin = Origin(Path(source), calibrated_by=calibrated_by(Path(source)))
         return self
 
     @classmethod
     def _load(cls, opened: Scan, *, mmap: bool) -> Self:
         content = load_content(opened, mmap=mmap)
+        if content.predicted is not None:
+            assert not isinstance(content.scores, OnDisk)
+            return cls._from_answers(opened, content)
         parts = content.scores, content.targets, content.ids, opened.class_names, content.extras
         if mmap:
             return cls._join(opened.kind, opened.precision, *parts)
         return cls._make(opened.kind, *parts, opened.precision)
+
+    @classmethod
+    def _from_answers(cls, opened: Scan, content: Content) -> Self:
+        assert content.predicted is not None
+        self = cls._join_answers(opened.kind, content.scores[:][:, 0], content.predicted)
+        self._targets, self._ids = content.targets, as_ids(content.ids, len(self))
+        self._class_names, self._n_answers = opened.class_names, opened.n_classes
+        self._extras = as_extras(content.extras, len(self))
+        return self
 
     def _repr_html_(self) -> str:
         """Show the size and the first rows. Only these rows are read, because a large set may be on disk."""
         part = slice(0, _SHOWN_ROWS)
         names = names_or_numbers(self._class_names, self.n_classes)
         rows: list[tuple[object, ...]] = []
-        probabilities = probabilities_of(self._scores[part], self._kind)
-        for row, (target, scores) in enumerate(zip(self._targets[part], probabilities, strict=True)):
-            predicted = scores.argmax()
-            right = "yes" if predicted == target else "no"
-            rows.append((row, names[target], names[predicted], f"{scores[predicted]:.4f}", right))
+        if self._answers is None:
+            probabilities = probabilities_of(self._scores[part], self._kind)
+            answers, tops = probabilities.argmax(axis=1), probabilities.max(axis=1)
+        else:
+            answers, tops = self._answers[part], self.confidence[part]
+        for row, (target, predicted, top) in enumerate(zip(self._targets[part], answers, tops, strict=True)):
+            right = {True: "yes", False: "no"}[bool(predicted == target)]
+            shown = names[target]
+            if self._unlabelled:
+                shown = right = "-"
+            rows.append((row, shown, names[predicted], f"{top:.4f}", right))
         if len(self) > _SHOWN_ROWS:
             rows.append((f"{len(self) - _SHOWN_ROWS:,} more", "", "", "", ""))
         return Table(repr(self), rows, ("row", "target", "predicted", "confidence", "right")).html()
+
+
+def _all_labels(
+    answers: NDArray[Any], true: NDArray[Any] | None, classes: Sequence[str] | Mapping[Any, str] | None
+) -> tuple[str, ...] | None:
+    """Names of the classes that are given, or that occur; None if classes are numbers."""
+    if classes is not None:
+        return as_class_names(classes, len(classes))
+    occurring: set[str] = set()
+    for values in (answers, true):
+        if values is not None:
+            if values.dtype.kind not in "USTO":
+                return None
+            occurring.update(str(value) for value in values.tolist())
+    return tuple(sorted(occurring))
+
+
+def _n_answers(answers: NDArray[Any], true: NDArray[Any] | None, names: tuple[str, ...] | None) -> int:
+    if names is not None:
+        return len(names)
+    largest = [int(values.max(initial=0)) for values in (answers, true) if values is not None]
+    return max(*largest, 1) + 1
 
 
 def load_part(part: Scan) -> Predictions:
@@ -557,6 +753,8 @@ def in_order_of(class_names: tuple[str, ...] | None, predictions: Predictions, *
         predictions: As many classes as there are names.
         where: What the error calls them.
     """
+    if not predictions.has_all_classes:  # there are no columns to order, and names decide
+        return predictions
     order = class_order(class_names, predictions.class_names, predictions.n_classes, where=where)
     if order is None:
         return predictions

@@ -3,7 +3,7 @@
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -19,7 +19,7 @@ from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path
 from calibrant.predictions.columns import (
-    Layout,
+    Coded,
     PredictionSource,
     RawBlock,
     Wanted,
@@ -27,11 +27,9 @@ from calibrant.predictions.columns import (
     block_rows,
     check_columns_there,
     check_unfolded,
-    find_roles,
     names_or_numbers,
-    resolve_kind,
-    shortened,
 )
+from calibrant.predictions.readings import Layout, Request, find_roles, resolve_kind, shortened
 from calibrant.predictions.rows import PRECISIONS, OnDisk, Precision, check_shape
 
 # NumPy writes at most some hundred bytes. Its parser takes long for hostile text of more than this.
@@ -55,9 +53,11 @@ _DAMAGED = (
 )
 
 _SCORES = ("logits", "probabilities", "scores")
-_ROLES = {"target": "targets", "id": "ids"}
+# Scores of the predicted class alone; the array `predicted` holds that class.
+_TOP_SCORES = ("confidence", "score")
+_ROLES = {"target": ("targets",), "id": ("ids",)}
 CALIBRATED_BY = "calibrated_by"
-_KNOWN = (*_SCORES, *_ROLES.values(), "class_names", "precision", CALIBRATED_BY)
+_KNOWN = (*_SCORES, "targets", "ids", "class_names", "precision", CALIBRATED_BY)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Npz:
         version = npy.read_magic(handle)
         if version not in ((1, 0), (2, 0)):
             raise invalid(f"{self.path}: {shown}", "be .npy of version 1 or 2", f"version {version}")
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
         shape, fortran, dtype = read(handle, max_header_size=_LONGEST_HEADER)
         if dtype.kind not in "biufcUS":
             way_out = "Pickled objects are never loaded: they can run code. Save numbers and strings."
@@ -150,7 +150,10 @@ class Npz:
         # An axis of 10^18 entries of no bytes has the right size, and a loop over it never ends.
         if any(not 0 <= axis <= max(stored, 2**16) for axis in shape):
             raise self._damaged(f"{shown!r} has the shape {shape} and {stored} bytes")
-        return Member(info, shape, dtype, "F" if fortran else "C", start)
+        order: Literal["F", "C"] = "C"
+        if fortran:
+            order = "F"
+        return Member(info, shape, dtype, order, start)
 
     def read(self, name: str) -> NDArray[Any]:
         """Read a whole array."""
@@ -233,50 +236,58 @@ class NpzSource(PredictionSource):
 
     typed = True
 
-    def __init__(self, path: Path, kind: Kind | None, columns: Mapping[str, str], like: Layout | None = None) -> None:
+    def __init__(self, path: Path, request: Request) -> None:
         self.where = str(path)
         self._path = path
         with Npz(path) as archive:
             self.stored = archive.size
             self.unfolded = archive.unfolded
             self._name = self._scores_of(archive)
-            kind = resolve_kind(self.where, self._name, kind)
+            self._top = self._name in _TOP_SCORES
             self._member = archive.member(self._name)
             self.dtype = self._member.dtype.newbyteorder("=")
             if self.dtype.kind in "iu":
                 self.dtype = np.dtype(np.float64)
-            check_shape(kind, self._member.shape, self.dtype, kind)
-            rows, classes = self._shape
+            kind = self._kind_of(request.kind)
+            rows, _ = self._shape
             self.rows = rows
             self.precision = self._precision_of(archive)
-            names = np.atleast_1d(archive.read("class_names")) if "class_names" in archive else None
-            self.class_names = as_class_names(names, classes)
-            roles = find_roles(self.where, archive.names, columns, _ROLES)
+            self.class_names = self._names_of(archive)
+            roles = find_roles(self.where, archive.names, request.columns, _ROLES)
+            if self._top:
+                roles["predicted"] = "predicted"
             for role, name in roles.items():
                 shape = archive.member(name).shape
                 if shape != (rows,):
-                    way_out = "Of one-hot rows take the argmax." if role == "target" and len(shape) == 2 else ""
-                    raise invalid(_ROLES[role], f"have shape ({rows},), one per row", f"shape {shape}", way_out)
-            others = [name for name in archive.names if name not in (*_KNOWN, *roles.values())]
+                    way_out = ""
+                    if role == "target" and len(shape) == 2:
+                        way_out = "Of one-hot rows take the argmax."
+                    raise invalid(name, f"have shape ({rows},), one per row", f"shape {shape}", way_out)
+            others = [name for name in archive.names if name not in (*_KNOWN, self._name, *roles.values())]
             extras = tuple(name for name in others if archive.member(name).shape == (rows,))
-        class_names = names_or_numbers(self.class_names, classes)
-        self.layout = Layout(kind, class_names, class_names, roles.get("target"), roles.get("id"), extras)
-        if like is not None:
-            self._check_like(like)
+        names: tuple[str, ...] = ()
+        if not self._top:
+            names = names_or_numbers(self.class_names, self._shape[1])
+        places = roles.get("target"), roles.get("id"), extras, roles.get("predicted")
+        self.layout = Layout(kind, names or (self._name,), names, *places)
+        if request.like is not None:
+            self._check_like(request.like)
 
     def _check_like(self, like: Layout) -> None:
         """Check a later file of a folder against the first one."""
         if (self.layout.kind, self.layout.names) != (like.kind, like.names):
             rule = f"hold {like.kind} of the classes {shortened(like.names)}, in this order"
             raise invalid(self.where, rule, f"{self.layout.kind} of {shortened(self.layout.names)}")
-        own = [name for name in (self.layout.target, self.layout.id) if name is not None]
-        check_columns_there(self.where, [*own, *self.layout.headings, *self.layout.extras], like)
+        there = [*self.layout.beside_scores, *self.layout.headings, *self.layout.extras]
+        check_columns_there(self.where, there, like)
         self.layout = like
 
     def _scores_of(self, archive: Npz) -> str:
         names = [name for name in _SCORES if name in archive]
+        if not names and "predicted" in archive:
+            names = [name for name in _TOP_SCORES if name in archive]
         if len(names) != 1:
-            rule = "hold exactly one of the arrays logits, probabilities, scores"
+            rule = "hold exactly one of the arrays logits, probabilities, scores, or predicted and confidence"
             way_out = "Name them when you save: numpy.savez(file, logits=..., targets=...)."
             raise invalid(self.where, rule, shortened(archive.names, 12) or "no arrays", way_out)
         return names[0]
@@ -289,8 +300,35 @@ class NpzSource(PredictionSource):
             raise invalid(f"{self.where}: precision", "be 'bfloat16' if it is there", repr(value)[:60])
         return "bfloat16"
 
+    def _kind_of(self, kind: Kind | None) -> Kind:
+        if not self._top:
+            kind = resolve_kind(self.where, self._name, kind)
+            check_shape(kind, self._member.shape, self.dtype, kind)
+            return kind
+        if kind not in (None, self._name):
+            raise invalid(f"{self.where}: scores", f"be {kind} as you said", f"{self._name} by their name")
+        if len(self._member.shape) != 1 or not self._member.shape[0] or self.dtype.kind != "f":
+            got = f"{self.dtype} of shape {self._member.shape}"
+            raise invalid(self._name, "hold one floating-point number per row", got)
+        return {"confidence": "confidence", "score": "score"}[self._name]  # type: ignore[return-value]
+
+    def _names_of(self, archive: Npz) -> tuple[str, ...] | None:
+        if "class_names" not in archive:
+            return None
+        names = np.atleast_1d(archive.read("class_names"))
+        if self._top:
+            return as_class_names(names, len(names))
+        return as_class_names(names, self._shape[1])
+
+    def labels_in(self, column: str) -> set[str]:
+        """Return the distinct values of an array as text."""
+        with Npz(self._path) as archive:
+            return set(map(str, np.unique(archive.read(column)).tolist()))
+
     @property
     def _shape(self) -> tuple[int, int]:
+        if self._top:
+            return self._member.shape[0], 1
         rows, classes = self._member.shape
         return rows, classes
 
@@ -298,7 +336,7 @@ class NpzSource(PredictionSource):
         """Return the scores in the file itself, unless they are compressed or of a foreign type."""
         with Npz(self._path) as archive:
             offset = archive.offset(self._name)
-        if offset is None or self._member.dtype != self.dtype:
+        if offset is None or self._member.dtype != self.dtype or self._top:
             return None
         with self._path.open("rb") as handle:
             return OnDisk(handle, self._shape, self.dtype, offset=offset, order=self._member.order, where=self.where)
@@ -317,19 +355,24 @@ class NpzSource(PredictionSource):
                 yield self._block(columns, min(step, rows - start), wanted)
 
     def _block(self, columns: dict[str, NDArray[Any]], rows: int, wanted: Wanted) -> RawBlock:
-        scores = target = ids = None
+        scores = target = predicted = ids = None
         if wanted.scores:
-            scores = columns[self._name].astype(self.dtype, copy=False)
+            scores = columns[self._name].astype(self.dtype, copy=False).reshape(rows, -1)
+            if self.layout.predicted is not None:
+                predicted = _coded("predicted", columns[self.layout.predicted])
         if wanted.target and self.layout.target is not None:
-            values = columns[self.layout.target]
-            if values.dtype.kind not in "iuU":
-                way_out = "Convert them before you save: targets.astype(int)."
-                raise invalid("targets", "be integers or class names", f"dtype {values.dtype}", way_out)
-            distinct, places = np.unique(values, return_inverse=True)
-            target = distinct.tolist(), places
+            target = _coded("targets", columns[self.layout.target])
         if wanted.id and self.layout.id is not None:
             ids = columns[self.layout.id]
-        return RawBlock(rows, scores, target, ids, {name: columns[name] for name in wanted.extras})
+        return RawBlock(rows, scores, target, predicted, ids, {name: columns[name] for name in wanted.extras})
+
+
+def _coded(name: str, values: NDArray[Any]) -> Coded:
+    if values.dtype.kind not in "iuU":
+        way_out = f"Convert them before you save: {name}.astype(int)."
+        raise invalid(name, "be integers or class names", f"dtype {values.dtype}", way_out)
+    distinct, places = np.unique(values, return_inverse=True)
+    return distinct.tolist(), places
 
 
 def _rows(archive: Npz, name: str, step: int) -> Iterator[NDArray[Any]]:

@@ -17,31 +17,31 @@ from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path
 from calibrant.predictions.columns import (
     Labels,
-    Layout,
     Parts,
     PredictionSource,
     RawBlock,
     Wanted,
     as_class_names,
-    check_columns,
     check_id_lengths,
     class_order,
     names_or_numbers,
-    shortened,
 )
 from calibrant.predictions.npz import NpzSource
+from calibrant.predictions.readings import KINDS, Request, check_columns, plain_label, shortened
 from calibrant.predictions.rows import OnDisk, Precision, check_shape, spool
-from calibrant.predictions.table_files import CsvSource, ParquetSource
+from calibrant.predictions.table_files import CsvSource, JsonLinesSource, ParquetSource
 
 _FORMATS: dict[str, type[NpzSource | CsvSource | ParquetSource]] = {
     ".npz": NpzSource,
     ".csv": CsvSource,
+    ".jsonl": JsonLinesSource,
     ".parquet": ParquetSource,
 }
-ENDINGS = ".npz, .csv or .parquet"
+ENDINGS = ".npz, .csv, .jsonl or .parquet"
 # Scores of more than a quarter of a gigabyte stay on disk with mmap="auto".
 _LARGE = 2**28
 
+Codes = NDArray[np.int64]
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|nan")
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
@@ -52,8 +52,9 @@ class Block:
 
     Attributes:
         start: Number of the first of these rows in the whole file.
-        scores: Shape (rows, K); their values are not checked.
+        scores: Shape (rows, K), or (rows, 1) for a class and a score; their values are not checked.
         targets: Class numbers, or None if the file has none or they are not wanted.
+        predicted: Numbers of the predicted classes, for a class and a score.
         ids: One string or integer per row, or None.
         extras: Other columns by name.
     """
@@ -63,6 +64,7 @@ class Block:
     targets: NDArray[np.int64] | None
     ids: NDArray[Any] | None
     extras: Mapping[str, NDArray[Any]]
+    predicted: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -75,6 +77,7 @@ class Scan:
     Attributes:
         source: The file or files.
         class_names: One per class, or None if classes have no names.
+        answers: All labels of a class and a score, in order; None for scores of all classes.
         order: For each class, its place in the file; None if that is the same.
         whole: For a part of a folder, all its files: all rows together decide whether targets are names or numbers.
     """
@@ -82,6 +85,7 @@ class Scan:
     source: PredictionSource
     class_names: tuple[str, ...] | None
     order: tuple[int, ...] | None = None
+    answers: tuple[str, ...] | None = None
     whole: PredictionSource | None = None
 
     @property
@@ -102,7 +106,7 @@ class Scan:
     @property
     def n_classes(self) -> int:
         """Number of classes."""
-        return len(self.source.layout.names)
+        return len(self.answers or self.source.layout.names)
 
     @property
     def n_rows(self) -> int | None:
@@ -114,7 +118,7 @@ class Scan:
         """Whether the scores should stay on disk."""
         if self.n_rows is None:
             return self.source.stored > _LARGE
-        return self.n_rows * self.n_classes * self.source.dtype.itemsize > _LARGE
+        return self.n_rows * self.source.layout.width * self.source.dtype.itemsize > _LARGE
 
     @property
     def has_targets(self) -> bool:
@@ -136,10 +140,16 @@ class Scan:
 
         A file whose classes are called 0..K-1 gets these names. Other names must be the same, in any order.
         """
+        if self.answers is not None:
+            checked = as_class_names(names, len(names))
+            return replace(self, class_names=checked, answers=checked)
         checked = as_class_names(names, self.n_classes)
         assert checked is not None
-        order = class_order(checked, self.class_names, self.n_classes, where=f"{self.where}: class names")
-        return replace(self, class_names=checked, order=None if order is None else tuple(order))
+        places = class_order(checked, self.class_names, self.n_classes, where=f"{self.where}: class names")
+        order = None
+        if places is not None:
+            order = tuple(places)
+        return replace(self, class_names=checked, order=order)
 
     def parts(self) -> "list[Scan]":
         """Return a scan for each file of a folder, in order; any other file is one part.
@@ -168,8 +178,8 @@ class Scan:
             extras = self.extras
         wanted = Wanted(targets, ids, tuple(extras))
         start = 0
-        for raw, codes in self.read(wanted):
-            yield Block(start, self._ordered(raw), codes, raw.ids, raw.extras)
+        for raw, codes, predicted in self.read(wanted):
+            yield Block(start, self._ordered(raw), codes, raw.ids, raw.extras, predicted)
             start += raw.rows
 
     def _ordered(self, raw: RawBlock) -> NDArray[Any]:
@@ -178,16 +188,23 @@ class Scan:
             return raw.scores
         return raw.scores[:, list(self.order)]
 
-    def read(self, wanted: Wanted) -> Iterator[tuple[RawBlock, NDArray[np.int64] | None]]:
-        """Yield rows in the file's order of classes, and the class numbers of their targets."""
+    def read(self, wanted: Wanted) -> Iterator[tuple[RawBlock, Codes | None, Codes | None]]:
+        """Yield rows in the file's order of classes, with the numbers of targets and of predicted classes."""
+        layout = self.source.layout
         names = names_or_numbers(self.class_names, self.n_classes)
-        labels = Labels(f"{self.where}: {self.source.layout.target}", names, self._distinct_targets)
+        targets = Labels(f"{self.where}: {layout.target}", names, self._distinct_targets)
+        answers = Labels(f"{self.where}: {layout.predicted}", names, lambda: names)
         start = 0
         for raw in self.source.read(wanted):
             if raw.ids is not None and raw.ids.dtype.kind in "OU":
                 check_id_lengths(raw.ids)
             if raw.rows:
-                yield raw, None if raw.target is None else labels.codes(*raw.target, start)
+                true = predicted = None
+                if raw.target is not None:
+                    true = targets.codes(*raw.target, start)
+                if raw.predicted is not None:
+                    predicted = answers.codes(*raw.predicted, start)
+                yield raw, true, predicted
             start += raw.rows
 
     def _distinct_targets(self) -> set[Any]:
@@ -219,34 +236,46 @@ def scan(
 
     Args:
         source: `.npz` with the array `logits` or `probabilities`, optionally `targets`, `ids` and `class_names`;
-            `.csv` or `.parquet` with columns `logit_<class>` or `probability_<class>` (or `prob_<class>`), optionally
-            `target` and `id`; a folder with files of one of these formats, or a pattern like `parts/*.parquet`. Other
-            columns of numbers or text are extras; an index without a name is ignored. A target is a class number or
-            name.
-        kind: What the scores are, for a file that does not say it: array `scores`, columns `score_<class>`.
-        columns: Other names of the target and the id: `{"target": "label", "id": "case"}`.
+            `.csv`, `.jsonl` or `.parquet` with one of the forms of `calibrant.predictions.readings`; a folder with
+            files of one of these formats, or a pattern like `parts/*.parquet`. Other columns of numbers or text are
+            extras; an index without a name is ignored. A target is a class number or name.
+        kind: What the scores are, for a file that does not say it.
+        columns: Other names of columns: `{"target": "label", "id": "case", "scores": "p_*"}`.
         class_names: Names of the classes, in the order wanted: for text labels of nameless classes, or for another
             order than the file's.
     """
-    if kind not in (None, "logits", "probabilities"):
-        raise invalid("kind", "be 'logits' or 'probabilities'", repr(kind))
+    if kind not in (None, *KINDS):
+        raise invalid("kind", f"be one of {', '.join(KINDS)}", repr(kind))
     path = as_path(source, "source")
-    opened = _open(str(path), prediction_files(path), kind, check_columns(columns))
-    found = Scan(opened, opened.class_names)
+    request = Request(kind, check_columns(columns), class_names)
+    sources: list[PredictionSource] = []
+    for file in prediction_files(path):
+        sources.append(_FORMATS[file.suffix.lower()](file, request))
+        request = replace(request, like=sources[0].layout)
+    opened = sources[0]
+    if len(sources) > 1:
+        opened = Parts(str(path), sources)
+    return opened_scan(opened, class_names)
+
+
+def opened_scan(source: PredictionSource, class_names: Sequence[str] | None = None) -> Scan:
+    """Return the scan of an open file; the labels of a class and a score are collected."""
+    found = Scan(source, source.class_names)
+    layout = source.layout
+    if layout.predicted is not None and source.class_names is not None:
+        found = replace(found, answers=source.class_names)
+    elif layout.predicted is not None:
+        labels = {plain_label(label) for label in source.labels_in(layout.predicted)}
+        if layout.target is not None:
+            labels |= {plain_label(label) for label in source.labels_in(layout.target)}
+        if all(label.isdecimal() and len(label) < 6 for label in labels):
+            largest = max(map(int, labels), default=0)
+            found = replace(found, answers=names_or_numbers(None, max(largest + 1, 2)))
+        else:
+            found = replace(found, class_names=tuple(sorted(labels)), answers=tuple(sorted(labels)))
     if class_names is not None:
         found = found.with_class_names(class_names)
     return found
-
-
-def _open(where: str, files: Sequence[Path], kind: Kind | None, columns: dict[str, str]) -> PredictionSource:
-    sources: list[PredictionSource] = []
-    like: Layout | None = None
-    for file in files:
-        sources.append(_FORMATS[file.suffix.lower()](file, kind, columns, like))
-        like = sources[0].layout
-    if len(sources) == 1:
-        return sources[0]
-    return Parts(where, sources)
 
 
 def prediction_files(path: Path) -> list[Path]:
@@ -271,7 +300,7 @@ def _files_of_folder(folder: Path) -> list[Path]:
         for file in folder.rglob("*")
         if file.suffix.lower() in _FORMATS and not file.name.startswith(("_", ".")) and not file.is_dir()
     )
-    rule = "be a file, or a folder of .parquet, .csv or .npz files with parts of the same predictions"
+    rule = "be a file, or a folder of .parquet, .csv, .jsonl or .npz files with parts of the same predictions"
     if not files:
         raise invalid("source", rule, f"the folder {folder}")
     of_run = [file for file in files if file.name in ("test.npz", "val.npz")]
@@ -343,12 +372,14 @@ class Content:
         targets: Class numbers.
         ids: One per row, None, or a function that reads them.
         extras: Other columns by name, in memory or read when they are used.
+        predicted: Numbers of the predicted classes, for a class and a score.
     """
 
     scores: NDArray[Any] | OnDisk
     targets: NDArray[np.int64]
     ids: NDArray[Any] | Callable[[], NDArray[Any]] | None
     extras: Mapping[str, NDArray[Any]]
+    predicted: NDArray[np.int64] | None = None
 
 
 class _ExtrasOnDisk(Mapping[str, NDArray[Any]]):
@@ -376,7 +407,10 @@ def load_content(opened: Scan, *, mmap: bool) -> Content:
         way_out = "Name their column: --columns target=COLUMN (columns= in Python)."
         there = shortened(opened.extras, 12) or "no other columns"
         raise invalid(opened.where, "have targets", f"scores and {there}", way_out)
-    content = _load_on_disk(opened) if mmap else _load_in_memory(opened)
+    if mmap and opened.answers is None:
+        content = _load_on_disk(opened)
+    else:
+        content = _load_in_memory(opened)
     rows = content.scores.shape[0]
     check_shape(opened.kind, content.scores.shape, content.scores.dtype, opened.kind)
     if opened.n_rows not in (None, rows):
@@ -387,8 +421,9 @@ def load_content(opened: Scan, *, mmap: bool) -> Content:
 def _load_in_memory(opened: Scan) -> Content:
     # If the number of rows is declared, memory for the scores is taken once. Sources have compared it with the file.
     declared = opened.n_rows
-    scores = [np.empty((declared or 0, opened.n_classes), opened.source.dtype)]
+    scores = [np.empty((declared or 0, opened.source.layout.width), opened.source.dtype)]
     targets = [np.empty(0, np.int64)]
+    predicted: list[NDArray[np.int64]] = []
     ids: list[NDArray[Any]] = []
     extras: dict[str, list[NDArray[Any]]] = {name: [] for name in opened.extras}
     rows = 0
@@ -400,25 +435,39 @@ def _load_in_memory(opened: Scan) -> Content:
         rows += len(block)
         assert block.targets is not None
         targets.append(block.targets)
+        if block.predicted is not None:
+            predicted.append(block.predicted)
         if block.ids is not None:
             ids.append(block.ids)
         for name, column in block.extras.items():
             extras[name].append(column)
+    all_scores = np.concatenate(scores)
+    if declared is not None:
+        all_scores = scores[0][:rows]
     return Content(
-        scores[0][:rows] if declared is not None else np.concatenate(scores),
+        all_scores,
         np.concatenate(targets),
-        np.concatenate(ids) if ids else None,
+        _joined(ids),
         {name: _typed(np.concatenate(column), opened) for name, column in extras.items() if column},
+        _joined(predicted),
     )
+
+
+def _joined(blocks: list[NDArray[Any]]) -> NDArray[Any] | None:
+    if not blocks:
+        return None
+    return np.concatenate(blocks)
 
 
 def _load_on_disk(opened: Scan) -> Content:
     targets = [np.empty(0, np.int64)]
     distinct = DistinctIds()
-    in_place = opened.source.on_disk() if opened.order is None else None
+    in_place = None
+    if opened.order is None:
+        in_place = opened.source.on_disk()
 
     def score_blocks() -> Iterator[NDArray[Any]]:
-        for raw, codes in opened.read(Wanted(target=True, id=True, scores=in_place is None)):
+        for raw, codes, _ in opened.read(Wanted(target=True, id=True, scores=in_place is None)):
             assert codes is not None
             targets.append(codes)
             if raw.ids is not None:
@@ -427,13 +476,15 @@ def _load_on_disk(opened: Scan) -> Content:
                 yield opened._ordered(raw)  # noqa: SLF001 (the same module)
 
     if in_place is None:
-        scores = spool(score_blocks(), opened.n_classes, opened.source.dtype)
+        scores = spool(score_blocks(), opened.source.layout.width, opened.source.dtype)
     else:
         scores = in_place
         list(score_blocks())  # yields nothing, but reads targets and ids
     distinct.check(opened.column)
     rows = scores.shape[0]
-    ids = partial(_column, opened, rows) if opened.has_ids else None
+    ids = None
+    if opened.has_ids:
+        ids = partial(_column, opened, rows)
     return Content(scores, np.concatenate(targets), ids, _ExtrasOnDisk(opened, rows))
 
 

@@ -59,7 +59,7 @@ def as_scores(name: str, values: Any, kind: Kind) -> tuple[NDArray[Any], Precisi
     return array, precision or PRECISIONS[array.dtype.itemsize]
 
 
-def both_classes(scores: Any, kind: Kind) -> NDArray[Any]:
+def both_classes(scores: Any, kind: Kind, first_row: int = 0) -> NDArray[Any]:
     """Compute the scores of two classes, shape (n, 2), from those of class 1 alone."""
     values = as_array("scores", scores)
     if kind not in ("logits", "probabilities"):
@@ -67,23 +67,51 @@ def both_classes(scores: Any, kind: Kind) -> NDArray[Any]:
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1 or values.dtype.kind != "f":
-        way_out = "For two columns use from_logits or from_probabilities." if values.ndim == 2 else ""
+        way_out = ""
+        if values.ndim == 2:
+            way_out = "For two columns use from_logits or from_probabilities."
         raise invalid("scores", "be one floating-point number per row", f"{values.dtype} of {values.shape}", way_out)
     if kind == "logits":
         return np.stack([np.zeros_like(values), values], axis=1)
     outside = ~((values >= 0) & (values <= 1))
     if outside.any():
         row = int(np.argmax(outside))
-        raise invalid("scores", "lie in 0..1", f"{values[row]} in row {row}", "For logits say kind='logits'.")
+        got = f"{values[row]} in row {first_row + row}"
+        raise invalid("scores", "lie in 0..1", got, "For logits say kind='logits'.")
     # In float64, because 1 - p of a small float32 p is 1, and then p would be lost in the sum.
     wide = values.astype(np.float64)
     return np.stack([1.0 - wide, wide], axis=1)
+
+
+def as_top_scores(confidence: Any, kind: Kind, rows: int) -> tuple[NDArray[Any], Precision]:
+    """Check one score per row: finite, and a confidence in 0..1."""
+    values = as_array(kind, confidence)
+    if values.dtype.kind in "iu":
+        values = values.astype(np.float64)
+    if values.dtype.kind != "f" or values.dtype.itemsize > 8 or values.shape != (rows,) or not rows:
+        raise invalid(kind, f"hold {rows} floating-point numbers, one per row", f"{values.dtype} of {values.shape}")
+    if kind == "confidence":
+        bad = ~((values >= 0) & (values <= 1))
+        rule, way_out = "lie in 0..1", "For numbers that are only ranked say kind='score' (--kind score)."
+        if bad.any() and (values[bad] > 1).all() and values.max() <= 100:
+            way_out = f"If these are percentages, divide them by 100. {way_out}"
+    else:
+        bad = ~np.isfinite(values)
+        rule, way_out = "be finite", "Leave such rows out or find their cause."
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise invalid(kind, rule, f"{values[row]:g} in row {row}", way_out)
+    return values, PRECISIONS[values.dtype.itemsize]
 
 
 def check_shape(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], kind: Kind) -> None:
     """Refuse scores that are not (n, K) floating-point numbers with at least one row and two classes."""
     if dtype.kind != "f" or dtype.itemsize > 8:
         raise invalid(name, "hold floating-point numbers", f"dtype {dtype}")
+    if kind in ("confidence", "score"):
+        if 0 in shape:
+            raise invalid(name, "have at least one row", f"shape {shape}")
+        return
     way_out = ""
     if len(shape) == 1 or (len(shape) == 2 and shape[1] == 1 and shape[0]):
         way_out = f"For one column, that of class 1 of two, use Predictions.from_binary(..., kind='{kind}')."

@@ -15,21 +15,19 @@ from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import reading
+from calibrant.files import parse_json, reading
 from calibrant.predictions.columns import (
-    Layout,
     PredictionSource,
     RawBlock,
     Wanted,
     block_rows,
     check_columns_there,
     check_unfolded,
-    first_repeated,
-    layout,
     texts,
 )
+from calibrant.predictions.readings import Layout, Request, first_repeated, layout
+from calibrant.predictions.rows import both_classes
 
 # Bytes of CSV that are read at once, and therefore the longest row.
 _CSV_BYTES = 2**22
@@ -39,6 +37,8 @@ _MOST_COLUMNS = 2**16
 _MOST_UNFOLDED = 20
 # Columns of few different values take far less than a byte per value.
 _MOST_UNFOLDED_TABLE = 100
+_JSON_ROWS = 2**14
+_NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
 # A Python value and the reference to it.
 _BYTES_OF_A_VALUE = 64
 
@@ -61,11 +61,31 @@ class _TableSource(PredictionSource):
         with reading(path):
             self.stored = path.stat().st_size
 
+    def _find_layout(self, header: Sequence[str], request: Request) -> Layout:
+        if request.like is None:
+            return layout(self.where, header, request, self)
+        check_columns_there(self.where, header, request.like)
+        return request.like
+
+    def labels_in(self, column: str) -> set[str]:
+        """Return the distinct values of a column as text."""
+        labels: set[str] = set()
+        for batch in self._batches([column], ()):
+            labels.update(map(str, _encode(self._whole(batch, column, 0))[0]))
+        return labels
+
+    def is_number(self, column: str) -> bool:
+        """Whether a column holds numbers."""
+        raise NotImplementedError
+
     def read(self, wanted: Wanted) -> Iterator[RawBlock]:
         """Yield the rows in order, block by block."""
         names = self.columns_beside_scores(wanted)
         start = 0
-        for batch in self._batches(names, self.layout.headings if wanted.scores else ()):
+        headings: Sequence[str] = ()
+        if wanted.scores:
+            headings = self.layout.headings
+        for batch in self._batches(names, headings):
             with _parquet_errors(self._path):  # a damaged column of Parquet shows its fault when it is converted
                 block = self._block(batch, start, wanted)
             yield block
@@ -75,17 +95,23 @@ class _TableSource(PredictionSource):
         raise NotImplementedError
 
     def _block(self, batch: Any, start: int, wanted: Wanted) -> RawBlock:
-        scores = target = ids = None
+        scores = target = predicted = ids = None
         if wanted.scores:
             scores = np.empty((batch.num_rows, len(self.layout.headings)), self.dtype)
             for index, heading in enumerate(self.layout.headings):
                 scores[:, index] = self._whole(batch, heading, start).to_numpy(zero_copy_only=False)
+            if self.layout.positive is not None:
+                scores = both_classes(scores, self.layout.kind, start)
+                if self.layout.positive == 0:
+                    scores = scores[:, ::-1]
+            if self.layout.predicted is not None:
+                predicted = _encode(self._whole(batch, self.layout.predicted, start))
         if wanted.target and self.layout.target is not None:
             target = _encode(self._whole(batch, self.layout.target, start))
         if wanted.id and self.layout.id is not None:
             ids = _values(self._whole(batch, self.layout.id, start))
         extras = {name: _shared_values(batch.column(name)) for name in wanted.extras}
-        return RawBlock(batch.num_rows, scores, target, ids, extras)
+        return RawBlock(batch.num_rows, scores, target, predicted, ids, extras)
 
     def _whole(self, batch: Any, name: str, start: int) -> Any:
         """Return a column, which must not have missing values."""
@@ -102,20 +128,70 @@ class CsvSource(_TableSource):
     typed = False
     unfolded = 0  # text takes about as much memory as the file
 
-    def __init__(self, path: Path, kind: Kind | None, columns: Mapping[str, str], like: Layout | None = None) -> None:
+    def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
         self.rows = None
         self.dtype = np.dtype(np.float64)
         self.precision = "float64"
-        self._header = csv_header(path)
-        if like is not None:
-            check_columns_there(self.where, self._header, like)
-        self.layout = like or layout(self.where, self._header, kind, columns)
-        self.class_names = self.layout.class_names
+        self._header = self._read_header()
+        self.layout = self._find_layout(self._header, request)
+        self.class_names = self.layout.class_names or None
+
+    def _read_header(self) -> list[str]:
+        return csv_header(self._path)
 
     def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
         types = {**dict.fromkeys(names, pa.string()), **dict.fromkeys(scores, pa.float64())}
-        return _csv_batches(self._path, self._header, types or {self.layout.headings[0]: pa.string()})
+        return _csv_batches(self._path, self._header, types or {self._header[0]: pa.string()})
+
+    def is_number(self, column: str) -> bool:
+        """Whether a column holds numbers, as far as its first rows show."""
+        first = next(iter(self._batches([column], ())), None)
+        if first is None:
+            return False
+        return all(_NUMBER.fullmatch(cell or "") for cell in first.column(column).unique().to_pylist())
+
+
+class JsonLinesSource(CsvSource):
+    """One JSON object per line. The keys of the first object are the columns, and every row must have them."""
+
+    def _read_header(self) -> list[str]:
+        for _, record in self._records():
+            return list(record)
+        return []
+
+    def _records(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        with reading(self._path), self._path.open("rb") as handle:
+            row = 0
+            while line := handle.readline(_CSV_BYTES + 1):
+                if len(line) > _CSV_BYTES:
+                    raise invalid(self.where, f"have lines of at most {_CSV_BYTES / 2**20:g} MB", "a longer one")
+                if not line.strip():
+                    continue
+                record = parse_json(line, f"{self.where}: line {row + 1}")
+                if not isinstance(record, dict):
+                    raise invalid(f"{self.where}: line {row + 1}", "be a JSON object", type(record).__name__)
+                yield row, record
+                row += 1
+
+    def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
+        block: dict[str, list[Any]] = {name: [] for name in (*names, *scores)}
+        rows = 0
+        for row, record in self._records():
+            for name in names:
+                block[name].append(_json_text(record.get(name), f"{self.where}: {name} in row {row}"))
+            for name in scores:
+                value = record.get(name)
+                if isinstance(value, bool) or not isinstance(value, int | float):
+                    raise invalid(f"{self.where}: scores", "be numbers", f"{value!r} in row {row}, column {name[:40]}")
+                block[name].append(float(value))
+            rows += 1
+            if rows == _JSON_ROWS:
+                yield _record_batch(block, names, rows)
+                block = {name: [] for name in (*names, *scores)}
+                rows = 0
+        if rows:
+            yield _record_batch(block, names, rows)
 
 
 class ParquetSource(_TableSource):
@@ -123,29 +199,36 @@ class ParquetSource(_TableSource):
 
     typed = True
 
-    def __init__(self, path: Path, kind: Kind | None, columns: Mapping[str, str], like: Layout | None = None) -> None:
+    def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
         with open_parquet(path) as file:
             schema = file.schema_arrow
             metadata = file.metadata
-        if like is not None:
-            check_columns_there(self.where, schema.names, like)
-        self.layout = like or _plain_layout(layout(self.where, schema.names, kind, columns), schema)
-        self.class_names = self.layout.class_names
-        self._check_types(schema)
-        types = {schema.field(heading).type for heading in self.layout.headings}
-        self.precision = "float64"
-        if types == {pa.float32()}:
-            self.precision = "float32"
-        self.dtype = np.dtype(self.precision)
+        self._set_schema(schema, request)
         self.rows = metadata.num_rows
-        scores = metadata.num_rows * len(self.layout.headings) * self.dtype.itemsize
+        scores = metadata.num_rows * self.layout.width * self.dtype.itemsize
         groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
         self.unfolded = max(scores, sum(group.total_byte_size for group in groups))
         check_unfolded(self.where, self.unfolded, self.stored, most=_MOST_UNFOLDED)
 
+    def _set_schema(self, schema: Any, request: Request) -> None:
+        self._schema = schema
+        self.layout = _plain_layout(self._find_layout(schema.names, request), schema)
+        self.class_names = self.layout.class_names or None
+        self._check_types(schema)
+        types = {schema.field(heading).type for heading in self.layout.headings}
+        self.precision = "float64"
+        if types == {pa.float32()} and self.layout.positive is None:
+            self.precision = "float32"
+        self.dtype = np.dtype(self.precision)
+
+    def is_number(self, column: str) -> bool:
+        """Whether a column holds numbers."""
+        kind = self._schema.field(column).type
+        return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
     def _check_types(self, schema: Any) -> None:
-        own = [name for name in (self.layout.target, self.layout.id) if name is not None]
+        own = self.layout.beside_scores
         for name in (*own, *self.layout.headings, *self.layout.extras):
             if schema.names.count(name) > 1:
                 raise invalid(self.where, "name each column once", f"{name[:40]!r} twice")
@@ -158,8 +241,9 @@ class ParquetSource(_TableSource):
             if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
                 raise invalid(f"{self.where}: scores", "be numbers", f"a column {name[:40]!r} of {kind}")
         if self.layout.id is not None:
-            kind = schema.field(self.layout.id).type
-            values = kind.value_type if pa.types.is_dictionary(kind) else kind
+            kind = values = schema.field(self.layout.id).type
+            if pa.types.is_dictionary(kind):
+                values = kind.value_type
             if not (pa.types.is_integer(values) or _is_text(values)):
                 raise invalid(f"{self.where}: ids", "be strings or integers", f"{kind}")
 
@@ -167,7 +251,7 @@ class ParquetSource(_TableSource):
         rows = 0
         with open_parquet(self._path, names) as file:
             declared = file.metadata.num_rows
-            step = block_rows(len(self.layout.headings))
+            step = block_rows(len(scores) or 1)
             for batch in file.iter_batches(batch_size=step, columns=[*names, *scores]):
                 rows += batch.num_rows
                 if rows > declared:
@@ -175,6 +259,52 @@ class ParquetSource(_TableSource):
                 yield batch
             if rows != declared:
                 raise invalid(self.where, f"hold the {declared} rows that it declares", rows)
+
+
+class FrameSource(ParquetSource):
+    """A data frame of pandas or polars, or an Arrow table."""
+
+    def __init__(self, table: Any, request: Request) -> None:
+        self.where = "frame"
+        self._path = Path("frame")
+        self._table = table
+        self.stored = self.unfolded = table.nbytes
+        self.rows = table.num_rows
+        self._set_schema(table.schema, request)
+
+    def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
+        yield from self._table.select([*names, *scores]).to_batches(max_chunksize=block_rows(len(scores) or 1))
+
+
+def arrow_table(frame: Any) -> Any:
+    """A data frame of pandas or polars, or an Arrow table, as an Arrow table without the index."""
+    if isinstance(frame, pa.Table):
+        return frame
+    if hasattr(frame, "to_arrow"):  # polars
+        return frame.to_arrow()
+    if hasattr(frame, "iloc") and hasattr(frame, "columns"):  # pandas
+        frame = frame.copy(deep=False)
+        frame.columns = [str(column) for column in frame.columns]
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    raise invalid("frame", "be a data frame of pandas or polars", type(frame).__name__)
+
+
+def _json_text(value: Any, where: str) -> str | None:
+    """A JSON value as the text that a CSV file would have; None for a missing one."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return {True: "true", False: "false"}[value]
+    if isinstance(value, int | float):
+        return str(value)
+    raise invalid(where, "be a number or text", type(value).__name__, "Write one value per key.")
+
+
+def _record_batch(block: Mapping[str, list[Any]], texts: Sequence[str], rows: int) -> Any:
+    if not block:
+        return pa.record_batch([pa.nulls(rows)], names=["rows"])
+    types = {name: pa.float64() for name in block} | dict.fromkeys(texts, pa.string())
+    return pa.record_batch([pa.array(column, types[name]) for name, column in block.items()], names=list(block))
 
 
 def csv_header(path: Path) -> list[str]:
@@ -264,7 +394,9 @@ def _csv_error(where: str, message: str, header: Sequence[str]) -> InvalidInput:
     if "straddl" in message:
         rule = f"have rows of at most {_CSV_BYTES / 2**20:g} MB"
         return invalid(where, rule, "a longer one", "Check its quotation marks and line ends.")
-    way_out = _UTF8 if "UTF8" in message else ""
+    way_out = ""
+    if "UTF8" in message:
+        way_out = _UTF8
     return invalid(where, "be a CSV file in UTF-8", f"something else ({message[:200]})", way_out)
 
 

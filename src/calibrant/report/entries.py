@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import InvalidInput, invalid, printable
 from calibrant.predictions import Kind, Npz, Predictions, require_predictions
-from calibrant.predictions.columns import shortened
+from calibrant.predictions.readings import shortened
 from calibrant.runs import RunFolder
 
 Pixels = NDArray[np.uint8]
