@@ -112,6 +112,8 @@ def line(epoch, samples=100):
         "train_seconds": 1.0,
         "seconds": 1.0,
         "samples_per_second": 100.0,
+        "image_size": [8, 8],
+        "flops": 1.0,
     }
 
 
