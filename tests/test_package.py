@@ -19,9 +19,10 @@ TEXT = "[guide](docs/a.md#x), ![picture](docs/b.png), [paper](https://arxiv.org/
 @pytest.fixture
 def build(monkeypatch):
     """`hatch_build.py`, which hatchling runs; it need not be installed here."""
-    interface = ModuleType("hatchling.metadata.plugin.interface")
-    interface.MetadataHookInterface = object
-    monkeypatch.setitem(sys.modules, interface.__name__, interface)
+    for name, hook in {"metadata": "MetadataHookInterface", "builders.hooks": "BuildHookInterface"}.items():
+        interface = ModuleType(f"hatchling.{name}.plugin.interface")
+        setattr(interface, hook, object)
+        monkeypatch.setitem(sys.modules, interface.__name__, interface)
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -33,6 +34,16 @@ def test_links_of_the_index_page_work_from_anywhere(build):
         "[guide](https://example.org/c/blob/v1.2/docs/a.md#x), ![picture](https://example.org/c/raw/v1.2/docs/b.png), "
         "[paper](https://arxiv.org/abs/2212.10005), [below](#below)"
     )
+
+
+def test_the_script_of_plotly_becomes_part_of_the_package(build, tmp_path):
+    pytest.importorskip("plotly")
+    assets = tmp_path / "src/calibrant/report/assets"
+    assets.mkdir(parents=True)
+    hook = build.PlotlyHook()
+    hook.root = str(tmp_path)
+    hook.initialize("standard", {})
+    assert "plotly.js" in (assets / "plotly.min.js").read_text(encoding="utf-8")[:200]
 
 
 def test_without_a_public_repository_nothing_is_linked_that_is_not_there(build):

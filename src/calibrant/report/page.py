@@ -227,8 +227,11 @@ def _printable(value: object) -> object:
 
 
 def plotly_script() -> str:
-    """Plotly itself."""
-    return resources.files("plotly").joinpath("package_data/plotly.min.js").read_text(encoding="utf-8")
+    """Plotly's script, which the installation puts beside our own assets."""
+    try:
+        return asset("plotly.min.js")
+    except FileNotFoundError:  # a clone that was not installed
+        return resources.files("plotly").joinpath("package_data/plotly.min.js").read_text(encoding="utf-8")
 
 
 def _content_security(scripts: Iterable[str]) -> str:
