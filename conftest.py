@@ -1,4 +1,4 @@
-"""Runs the Python blocks of the README and of docs/ as tests: what we print there works."""
+"""Runs the Python blocks of README.md, CONTRIBUTING.md and docs/ as tests: what we print there works."""
 
 import os
 from importlib.util import find_spec
@@ -10,7 +10,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 _PAGES = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],
-    patterns=["README.md", "docs/*.md", "docs/**/*.md"],
+    patterns=["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/**/*.md"],
     excludes=["docs/tutorial/*.md"],  # tests/docs/test_tutorial.py runs its commands, too
 )
 _PEERS = ("mapie", "netcal", "relplot", "betacal", "probmetrics", "calibration")
