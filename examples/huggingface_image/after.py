@@ -54,6 +54,5 @@ print(f"test accuracy {accuracy:.1%}")
 trainer.save_model("trained")
 validation, test_predictions = predictions_of(trainer.predict(Digits(val))), predictions_of(tested)
 judgement = judge("judged", validation, test_predictions, target_accuracy=0.97)
-parts = {"calibrator": judgement.policy.calibrator, "rule": judgement.policy.routing}
-write_model_card("trained", test_predictions, **parts, dataset="scikit-learn digits")
+write_model_card("trained", test_predictions, policy=judgement.policy, dataset="scikit-learn digits")
 print(judgement)

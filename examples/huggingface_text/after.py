@@ -50,6 +50,11 @@ print(f"test accuracy {accuracy:.1%}")
 trainer.save_model("trained")
 validation, test_predictions = predictions_of(trainer.predict(rows_of(val))), predictions_of(tested)
 judgement = judge("judged", validation, test_predictions, target_accuracy=0.8)
-parts = {"calibrator": judgement.policy.calibrator, "rule": judgement.policy.routing, "task": "text-classification"}
-write_model_card("trained", test_predictions, **parts, dataset="sentences of documentation")
+write_model_card(
+    "trained",
+    test_predictions,
+    policy=judgement.policy,
+    task="text-classification",
+    dataset="sentences of documentation",
+)
 print(judgement)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from calibrant import Predictions, evaluate
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.integrations.any_loop import judge
-from calibrant.integrations.lightning_calibration import CalibrationCallback
+from calibrant.integrations.lightning import CalibrationCallback
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 PIXELS, LABELS = (torch.tensor(part) for part in load_digits(return_X_y=True))
@@ -119,7 +119,7 @@ def test_a_step_that_returns_something_else_is_refused(tmp_path):
 
 
 def test_rows_of_several_processes_come_in_the_order_of_the_dataset():
-    from calibrant.integrations.lightning_calibration import _interleaved
+    from calibrant.integrations.lightning import _interleaved
 
     rows = torch.arange(7)
     dataset = TensorDataset(rows)

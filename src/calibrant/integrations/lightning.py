@@ -4,16 +4,23 @@
 indices came with the batch: nothing here has to know "the current batch".
 """
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any, cast
 
+import torch
 from torch import Tensor
+from torch import distributed as dist
 from torch.utils.data import DataLoader, Sampler
 
-from calibrant.errors import importing, invalid
-from calibrant.integrations.any_loop import RunningEpoch, share_scores
-from calibrant.integrations.lightning_calibration import CalibrationCallback
+from calibrant.checks import fraction
+from calibrant.errors import CalibrantWarning, InvalidInput, importing, invalid
+from calibrant.files import as_path
+from calibrant.integrations.any_loop import Judgement, RunningEpoch, judge, share_scores
+from calibrant.losses import distributed
+from calibrant.predictions import Predictions
 from calibrant.pruning import ConfidencePruner, Indexed
 from calibrant.pruning.sampling import KeptSampler
 
@@ -47,8 +54,8 @@ class PrunedLoader(DataLoader[Any]):
         pruner: Knows which samples train, and in what order.
         batch_size: Samples of one process's batch.
         drop_last: Leave an incomplete last batch out.
-        key: Of the index, where the dataset yields dictionaries; tuples get one more entry.
-        options: Other options of `DataLoader` (workers, collation, ...), save those that choose samples.
+        key: Of the index, if the dataset yields dictionaries; tuples get one more entry.
+        options: Other options of `DataLoader` (workers, collation, ...), except those that choose samples.
 
     >>> pruner = ConfidencePruner([0, 1, 0, 1])
     >>> x, i = next(iter(PrunedLoader([0.5, 1.5, 2.5, 3.5], pruner, batch_size=4)))
@@ -80,7 +87,7 @@ class PrunedLoader(DataLoader[Any]):
     def batches_done(self) -> int:
         """Batches of the pruner's current epoch that a resumed run will skip."""
         epoch, batches = self._resume
-        return batches if epoch == self._pruner.epoch else 0
+        return batches * (epoch == self._pruner.epoch)
 
     def __iter__(self) -> Any:
         # A generator: it starts at the first batch, when a resumed pruner has ended an epoch that was due.
@@ -160,8 +167,10 @@ class PruningCallback(pl.Callback):
         """The checkpoint was written after the last batch of an epoch, and Lightning goes on with the next one."""
         done = self._epoch.batches
         self._end_epoch()
-        coming = min(len(loader), limit) if isinstance(limit, int) else int(len(loader) * limit)
-        # Lightning takes the batches that are done for the coming epoch's where that is longer; and workers of a
+        coming = int(len(loader) * limit)
+        if isinstance(limit, int):
+            coming = min(len(loader), limit)
+        # Lightning takes the batches that are done for the coming epoch's if that is longer; and workers of a
         # loader that is not ours have begun to fetch the old epoch's samples.
         if coming > done or (loader.num_workers and not isinstance(loader, PrunedLoader)):
             way_out = "Resume from another one; ModelCheckpoint(save_on_train_epoch_end=True) writes them."
@@ -185,8 +194,9 @@ class PruningCallback(pl.Callback):
         loss, logits, indices = (_entry(outputs, name) for name in ("loss", "logits", "indices"))
         self.pruner.observe(indices, logits)
         # Lightning has divided the loss already, by the number of batches that share a step.
-        factor = trainer.accumulate_grad_batches if pl_module.automatic_optimization else 1
-        self._epoch.add(loss * factor, samples=len(indices))
+        if pl_module.automatic_optimization:
+            loss = loss * trainer.accumulate_grad_batches
+        self._epoch.add(loss, samples=len(indices))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log what the epoch trained on, and take the pruner's step."""
@@ -225,12 +235,18 @@ class PruningCallback(pl.Callback):
 
 def _entry(outputs: Any, name: str) -> Tensor:
     """An entry of what `training_step` returned."""
-    found = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
     if not isinstance(outputs, Mapping) or not isinstance(outputs.get(name), Tensor):
         way_out = "The indices come with the batch: see PrunedLoader and Indexed."
-        raise invalid("training_step", f"return a dictionary with the tensor {name!r}", found, way_out)
+        raise invalid("training_step", f"return a dictionary with the tensor {name!r}", _keys(outputs), way_out)
     value: Tensor = outputs[name]
     return value
+
+
+def _keys(outputs: Any) -> object:
+    """What a step returned, for a message: its keys, or its type."""
+    if isinstance(outputs, Mapping):
+        return sorted(outputs)
+    return type(outputs).__name__
 
 
 def _pruned_loader(loaders: Any, pruner: ConfidencePruner) -> DataLoader[Any]:
@@ -247,7 +263,9 @@ def _pruned_loader(loaders: Any, pruner: ConfidencePruner) -> DataLoader[Any]:
 
 
 def _batches_skipped(loader: DataLoader[Any]) -> int:
-    return loader.batches_done if isinstance(loader, PrunedLoader) else 0
+    if isinstance(loader, PrunedLoader):
+        return loader.batches_done
+    return 0
 
 
 def _flat(loaders: Any) -> list[DataLoader[Any]]:
@@ -255,7 +273,9 @@ def _flat(loaders: Any) -> list[DataLoader[Any]]:
         loaders = list(loaders.values())
     if isinstance(loaders, list | tuple):
         return [loader for group in loaders for loader in _flat(group)]
-    return [loaders] if isinstance(loaders, DataLoader) else []
+    if isinstance(loaders, DataLoader):
+        return [loaders]
+    return []
 
 
 def _samplers(loader: DataLoader[Any]) -> list[Any]:
@@ -268,3 +288,135 @@ def _check_size(loader: DataLoader[Any], pruner: ConfidencePruner) -> None:
     dataset: Any = loader.dataset
     if len(dataset) != pruner.samples:
         raise invalid("dataset", f"have the {pruner.samples} samples of the pruner's targets", len(dataset))
+
+
+class CalibrationCallback(pl.Callback):
+    """Ends a training calibrated: temperature, rule, predictions and page in one folder.
+
+    `validation_step` returns a dictionary with `logits` and `targets`, and so does `test_step` if there is one.
+    After `trainer.fit`, and after `trainer.validate`, the temperature is fitted on the logits of the last validation
+    and everything is written as `calibrant.integrations.any_loop.judge` does; `trainer.test` adds the test cases, to
+    which the page then belongs. Only the first of several validation loaders is looked at.
+
+    If the cases cannot be judged (too few, labels of one class), there is a warning and the training is kept.
+
+    Args:
+        folder: Gets predictions, policy and page.
+        target_accuracy: What the rule is to promise.
+        class_names: One for each class.
+
+    Attributes:
+        judgement: What was found; None before the first fit.
+    """
+
+    def __init__(
+        self, folder: str | Path, *, target_accuracy: float = 0.99, class_names: Sequence[str] | None = None
+    ) -> None:
+        self.folder = as_path(folder, "folder")
+        self.target_accuracy = fraction("target_accuracy", target_accuracy)
+        self.class_names = class_names
+        self.judgement: Judgement | None = None
+        self._rows: list[tuple[Tensor, Tensor]] = []
+        self._validation: Predictions | None = None
+        # Which weights the validation was about: those of another checkpoint have another temperature.
+        self._weights: tuple[float, ...] = ()
+
+    # validation -------------------------------------------------------------------------------------------------------
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Forget the batches before."""
+        self._rows = []
+
+    def on_validation_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Keep the batch."""
+        if dataloader_idx == 0 and not trainer.sanity_checking:
+            step = {True: "test_step", False: "validation_step"}[trainer.testing]
+            self._rows.append(_entries(outputs, step))
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Join the batches; after `trainer.validate` judge at once."""
+        if trainer.sanity_checking or not self._rows:
+            return
+        self._validation = self._joined(trainer.val_dataloaders)
+        self._weights = _fingerprint(pl_module)
+        if trainer.state.fn == "validate":
+            self._judge(None)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Judge the model by its last validation."""
+        if self._validation is None or self._weights != _fingerprint(pl_module):
+            self._validation = None
+            _warn("the last validation was before the last step: call trainer.validate(model) for a temperature")
+            return
+        self._judge(None)
+
+    # test -------------------------------------------------------------------------------------------------------------
+
+    # The same for test batches: the hooks of Lightning have other names for them.
+    on_test_epoch_start = on_validation_epoch_start
+    on_test_batch_end = on_validation_batch_end
+
+    def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the test predictions and their page, and log ECE and NLL before and after."""
+        if self._validation is None or self._weights != _fingerprint(pl_module):
+            _warn("there is no validation of these weights: call trainer.validate with the same ckpt_path before")
+            return
+        self._judge(self._joined(trainer.test_dataloaders))
+        if self.judgement is None:
+            return
+        for name in ("nll", "ece"):
+            pl_module.log(f"test/{name}", getattr(self.judgement.raw, name), rank_zero_only=True)
+            pl_module.log(f"test/{name}_calibrated", getattr(self.judgement.calibrated, name), rank_zero_only=True)
+
+    # both -------------------------------------------------------------------------------------------------------------
+
+    def _judge(self, test: Predictions | None) -> None:
+        if distributed.rank() != 0 or self._validation is None:
+            return
+        try:
+            self.judgement = judge(self.folder, self._validation, test, target_accuracy=self.target_accuracy)
+        except InvalidInput as error:
+            self.judgement = None
+            _warn(str(error))
+
+    def _joined(self, loaders: Any) -> Predictions:
+        """All rows, of several processes in the order of the dataset. Collective."""
+        logits, targets = (torch.cat(part) for part in zip(*self._rows, strict=True))
+        self._rows = []
+        if distributed.is_distributed():
+            parts: list[Any] = [None] * distributed.world_size()
+            dist.all_gather_object(parts, (logits, targets))
+            logits, targets = (_interleaved([part[which] for part in parts], loaders) for which in (0, 1))
+        return Predictions.from_logits(logits, targets, class_names=self.class_names)
+
+
+def _interleaved(parts: Sequence[Tensor], loaders: Any) -> Tensor:
+    """Rank r of W holds the rows r, r + W, r + 2W, ... and, if they do not divide, repeats of the first rows."""
+    joined = torch.stack([part[: min(map(len, parts))] for part in parts], dim=1).flatten(0, 1)
+    rest = [part[min(map(len, parts)) :] for part in parts]
+    return torch.cat([joined, *rest])[: len(_flat(loaders)[0].dataset)]  # type: ignore[arg-type]  # it has a length
+
+
+def _entries(outputs: Any, step: str) -> tuple[Tensor, Tensor]:
+    names = ("logits", "targets")
+    if not isinstance(outputs, Mapping) or any(name not in outputs for name in names):
+        raise invalid(step, "return a dictionary with 'logits' and 'targets'", _keys(outputs))
+    logits, targets = (outputs[name].detach().cpu() for name in names)
+    return logits, targets
+
+
+def _fingerprint(module: pl.LightningModule) -> tuple[float, ...]:
+    """Changes with the weights."""
+    return tuple(float(each.detach().double().sum()) for each in module.parameters())
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"CalibrationCallback: {text.rstrip('.')}.", CalibrantWarning, stacklevel=3)

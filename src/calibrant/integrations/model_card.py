@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from calibrant.calibration import Calibrator
-from calibrant.decisions import RoutingRule
+from calibrant.decisions.policy import Policy, PolicyLike, as_policy
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import importing, one_line
 from calibrant.files import as_path, atomic_write, write_text
@@ -25,8 +24,7 @@ def write_model_card(
     folder: str | Path,
     predictions: Predictions,
     *,
-    calibrator: Calibrator | None = None,
-    rule: RoutingRule | None = None,
+    policy: PolicyLike | None = None,
     name: str = "",
     task: str = "image-classification",
     dataset: str = "held-out cases",
@@ -34,16 +32,15 @@ def write_model_card(
 ) -> Path:
     """Write `README.md` and `reliability.png` into a model's folder, as the hub shows them.
 
-    Of a card that is there already, only the part between two marks is replaced, and the metrics in its header: what
-    you wrote stays.
+    Of an existing card only the part between two marks and the metrics in its header are replaced: what you wrote
+    stays.
 
     Args:
         folder: Where the model was saved (`trainer.save_model(folder)`).
-        predictions: Labelled cases that neither the model nor the calibrator nor the rule has seen, as the model says
-            them.
-        calibrator: Shown beside the raw scores, and in the picture.
-        rule: Chosen behind the calibrator; what it promises is quoted.
-        name: Of the model; the folder's name by default.
+        predictions: Labelled cases with raw scores that neither the model nor the policy was fitted on.
+        policy: A policy or its file. Calibrated scores are shown beside the raw ones and in the picture; the promise of
+            its rule is quoted.
+        name: Name of the model; the folder's name by default.
         task: The hub's name of the task: "image-classification", "text-classification", "tabular-classification".
         dataset: What the cases are, in a few words.
         n_bins: Bins of the ECE and of the picture.
@@ -51,34 +48,40 @@ def write_model_card(
     require_predictions(predictions)
     card_class = _model_card_class()
     place = as_path(folder, "folder")
-    judged = predictions if calibrator is None else calibrator(predictions)
-    found = {"raw": evaluate(predictions, n_bins)}
-    if calibrator is not None:
-        found["calibrated"] = evaluate(judged, n_bins)
+    shown, measured = predictions, {"raw": evaluate(predictions, n_bins)}
+    if policy is not None:
+        policy = as_policy(policy)
+        if policy.calibrated:
+            shown = policy.calibrate(predictions)
+            measured["calibrated"] = evaluate(shown, n_bins)
     place.mkdir(parents=True, exist_ok=True)
     with atomic_write(place / "reliability.png") as temporary:
-        reliability_diagram(judged, n_bins=n_bins).savefig(temporary, format="png", dpi=120)
+        reliability_diagram(shown, n_bins=n_bins).savefig(temporary, format="png", dpi=120)
     path = place / "README.md"
-    card = card_class.load(path) if path.is_file() else card_class("---\n{}\n---\n")
     title = one_line(name or place.resolve().name)
-    _describe(card.data, title, found, task=task, dataset=one_line(dataset))
-    section = _section(found, calibrator, rule, dataset=one_line(dataset))
-    card.text = _with_section(card.text, section) if path.is_file() else f"\n# {title}\n\n{section}\n"
+    section = _section(measured, policy, dataset=one_line(dataset))
+    if path.is_file():
+        card = card_class.load(path)
+        card.text = _with_section(card.text, section)
+    else:
+        card = card_class("---\n{}\n---\n")
+        card.text = f"\n# {title}\n\n{section}\n"
+    _describe(card.data, title, measured, task=task, dataset=one_line(dataset))
     write_text(path, str(card))
     return path
 
 
-def _describe(data: "ModelCardData", name: str, found: dict[str, Evaluation], *, task: str, dataset: str) -> None:
+def _describe(data: "ModelCardData", name: str, measured: dict[str, Evaluation], *, task: str, dataset: str) -> None:
     """The header of the card: what the hub lists and filters by."""
     from huggingface_hub import EvalResult
 
     ours = {"accuracy", "ece", "nll"}
-    kept = [each for each in data.eval_results or [] if each.metric_type not in ours or each.dataset_name != dataset]
-    best = found.get("calibrated", found["raw"])
+    kept = [old for old in data.eval_results or [] if old.metric_type not in ours or old.dataset_name != dataset]
+    best = measured.get("calibrated", measured["raw"])
     values = {"accuracy": 1 - best.test_error, "ece": best.ece, "nll": best.nll}
     kind = re.sub(r"[^a-z0-9]+", "-", dataset.lower())
     where: dict[str, Any] = {"task_type": task, "dataset_type": kind, "dataset_name": dataset}
-    # Rounded: the tenth digit of a metric tells nobody anything.
+    # Rounded: the tenth digit of a metric has no meaning.
     new = [EvalResult(**where, metric_type=key, metric_value=round(value, 6)) for key, value in values.items()]
     data.model_name = data.model_name or name
     data.eval_results = kept + new
@@ -86,35 +89,28 @@ def _describe(data: "ModelCardData", name: str, found: dict[str, Evaluation], *,
     data.tags = sorted({*(data.tags or []), "calibration", "calibrant"})
 
 
-def _section(
-    found: dict[str, Evaluation], calibrator: Calibrator | None, rule: RoutingRule | None, *, dataset: str
-) -> str:
-    some = found["raw"]
+def _section(measured: dict[str, Evaluation], policy: Policy | None, *, dataset: str) -> str:
+    columns = list(measured.values())
     lines = [
         _BEGIN,
         "## How far its confidence can be trusted",
-        f"Measured on {some.n:,} labelled cases ({dataset}).",
+        f"Measured on {columns[0].n:,} labelled cases ({dataset}).",
         "",
-        "| | " + " | ".join(found) + " |",
-        "|---|" + "---:|" * len(found),
-        *(
-            f"| {label(name)} | " + " | ".join(_shown(getattr(each, name)) for each in found.values()) + " |"
-            for name in _SHOWN
-        ),
-        "| ECE of a perfect model with as many cases | "
-        + " | ".join(_shown(each.noise_floor) for each in found.values())
-        + " |",
+        "| | " + " | ".join(measured) + " |",
+        "|---|" + "---:|" * len(measured),
+        *(_row(label(name), [getattr(column, name) for column in columns]) for name in _SHOWN),
+        _row("ECE of a perfect model with as many cases", [column.noise_floor for column in columns]),
         "",
         "![Reliability diagram: accuracy over confidence](reliability.png)",
     ]
-    numbers = {}
-    if calibrator is not None:
-        numbers = calibrator.fitted_numbers()
-    if "temperature" in numbers:
-        lines += ["", f"**Temperature {numbers['temperature']:.4f}**: divide the logits by it before the softmax."]
-    elif calibrator is not None:
-        lines += ["", f"The calibrated scores come from `{type(calibrator).__name__}` of Calibrant."]
-    if rule is not None:
+    if policy is not None and policy.calibrator is not None:
+        temperature = policy.calibrator.fitted_numbers().get("temperature")
+        if temperature is not None:
+            lines += ["", f"**Temperature {temperature:.4f}**: divide the logits by it before the softmax."]
+        else:
+            lines += ["", f"The calibrated scores come from `{type(policy.calibrator).__name__}` of Calibrant."]
+    if policy is not None and policy.rule is not None:
+        rule = policy.routing
         lines += ["", "## What it may decide alone", one_line(rule.note)]
         if rule.automates and rule.evidence is not None:
             lines += [
@@ -124,8 +120,12 @@ def _section(
     return "\n".join([*lines, _END])
 
 
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+def _row(name: str, values: list[float | None]) -> str:
+    cells = ["-"] * len(values)
+    for column, value in enumerate(values):
+        if value is not None:
+            cells[column] = f"{value:.4f}"
+    return f"| {name} | {' | '.join(cells)} |"
 
 
 def _with_section(text: str, section: str) -> str:

@@ -72,11 +72,13 @@ def predictions_of(output: Any, *, class_names: Sequence[str] | None = None) -> 
         class_names: One for each class, for example `model.config.id2label.values()`.
     """
     logits = output.predictions
-    logits = logits[0] if isinstance(logits, tuple | list) else logits
+    if isinstance(logits, tuple | list):
+        logits = logits[0]
     if output.label_ids is None:
         raise invalid("output", "have labels", "none", "Give the dataset a column 'labels'.")
-    names = None if class_names is None else list(class_names)
-    return Predictions.from_logits(logits, output.label_ids, class_names=names)
+    if class_names is not None:
+        class_names = list(class_names)
+    return Predictions.from_logits(logits, output.label_ids, class_names=class_names)
 
 
 class CalibratedTrainer(Trainer):
@@ -152,8 +154,9 @@ class CalibratedTrainer(Trainer):
             loss = self.criterion(logits, labels)
         if not return_outputs:
             return loss
-        # Trainer takes the first entry of a tuple for the loss.
-        return loss, outputs if isinstance(outputs, Mapping) else (loss, logits)
+        if isinstance(outputs, Mapping):
+            return loss, outputs
+        return loss, (loss, logits)  # Trainer takes the first entry of a tuple for the loss
 
     # the samples ------------------------------------------------------------------------------------------------------
 
@@ -212,12 +215,12 @@ class CalibratedTrainer(Trainer):
         return -(-batches // self.args.gradient_accumulation_steps)
 
     def _updates_by_epoch(self, epochs: int) -> list[int]:
-        """Optimiser steps of each epoch, exactly; raises where the pruner cannot know them."""
+        """Optimiser steps of each epoch, exactly; raises if the pruner cannot know them."""
         assert self.pruner is not None
         return [self._updates(self._batches(samples)) for samples in self.pruner.samples_by_epoch(epochs)]
 
     def _epochs_for(self, max_steps: int) -> int:
-        """Epochs that hold so many steps; without end where that cannot be known, as `max_steps` ends the training."""
+        """Epochs that hold so many steps; unlimited if that cannot be known, because `max_steps` ends the training."""
         epochs = 1
         try:
             while sum(self._updates_by_epoch(epochs)) < max_steps:
@@ -259,7 +262,7 @@ class CalibratedTrainer(Trainer):
         super()._run_epoch(**options)  # type: ignore[no-untyped-call]  # Trainer's
 
     def _end_epoch(self, *, stopped: bool) -> None:
-        """The pruner's step, save where the training stopped in the middle of the epoch."""
+        """The pruner's step, unless the training stopped in the middle of the epoch."""
         assert self.pruner is not None
         if stopped and self._running.batches < self._epoch_batches:
             return
@@ -286,13 +289,13 @@ class CalibratedTrainer(Trainer):
         self._load_renamed(self.state.best_model_checkpoint)
 
     def _load_renamed(self, folder: str | None) -> None:
-        model, self._renamed = self.model if self._renamed else None, False
-        if isinstance(model, PreTrainedModel):
+        renamed, self._renamed, model = self._renamed, False, self.model
+        if renamed and isinstance(model, PreTrainedModel):
             saved = type(model).from_pretrained(folder, config=model.config, dtype=model.dtype)
             model.load_state_dict(saved.state_dict())
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        """Also the pruner, wherever the optimiser is saved."""
+        """Save the pruner with the optimiser."""
         super()._save_optimizer_and_scheduler(output_dir)
         if self.pruner is None:
             return
@@ -341,8 +344,10 @@ def _logits_of(outputs: Any) -> Tensor:
     elif isinstance(outputs, tuple | list):
         found = outputs[0]
     if not isinstance(found, Tensor):
-        what = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
-        raise invalid("the model", "return 'logits', or logits first", what, "Use a model for classification.")
+        returned: object = type(outputs).__name__
+        if isinstance(outputs, Mapping):
+            returned = sorted(outputs)
+        raise invalid("the model", "return 'logits', or logits first", returned, "Use a model for classification.")
     return found
 
 
