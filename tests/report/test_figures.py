@@ -6,15 +6,13 @@ from calibrant import Predictions, report
 from calibrant.errors import InvalidInput
 from calibrant.metrics import expected_calibration_error, reliability_bins
 from calibrant.report import (
-    accuracy_coverage_curves,
     confidence_histogram,
+    coverage_curves,
     kept_share,
     read_entries,
     reliability_diagram,
     reliability_grid,
-    risk_coverage_curves,
     save_figures,
-    score_distributions,
     threshold_curves,
 )
 from calibrant.report.summaries import automated, reliability_bands
@@ -28,11 +26,10 @@ def _predictions():
 DRAWN = {
     "reliability": lambda **ax: report.reliability_diagram(_predictions(), title="T", **ax),
     "histogram": lambda **ax: report.confidence_histogram(_predictions(), title="T", **ax),
-    "accuracy": lambda **ax: report.accuracy_coverage_curves({"a": _predictions()}, title="T", **ax),
-    "risk": lambda **ax: report.risk_coverage_curves(dict.fromkeys("abcdefg", _predictions()), title="T", **ax),
+    "accuracy": lambda **ax: report.coverage_curves({"a": _predictions()}, title="T", **ax),
+    "risk": lambda **ax: report.coverage_curves(dict.fromkeys("abcdefg", _predictions()), error=True, title="T", **ax),
     "thresholds": lambda **ax: report.threshold_curves(_predictions(), title="T", **ax),
     "kept": lambda **ax: report.kept_share([[1.0, 0.5], [0.9, 0.4]], title="T", **ax),
-    "scores": lambda **ax: report.score_distributions({"a": [0.1, 0.9]}, title="T", **ax),
     "pareto": lambda **ax: report.pareto_picture([0.1, 0.2], [0.02, 0.01], [1.0, 0.5], [True, True], title="T", **ax),
 }
 
@@ -129,7 +126,7 @@ def test_what_is_no_predictions_is_one_line(predictions):
     for draw in (reliability_diagram, confidence_histogram, threshold_curves):
         with pytest.raises(InvalidInput, match="predictions must be Predictions, got ndarray"):
             draw(np.eye(3))
-    for draw in (reliability_grid, accuracy_coverage_curves, risk_coverage_curves):
+    for draw in (reliability_grid, coverage_curves):
         with pytest.raises(InvalidInput, match="methods must map names to predictions, got list"):
             draw([predictions])
         with pytest.raises(InvalidInput, match="predictions of 'a' must be Predictions, got ndarray"):
@@ -141,17 +138,17 @@ def test_what_is_no_predictions_is_one_line(predictions):
 def test_curves_by_hand_with_a_tie():
     # Descending: .9 right; .8 right and .8 wrong together; .6 wrong.
     predictions = Predictions.from_probabilities([[0.8, 0.2], [0.9, 0.1], [0.6, 0.4], [0.8, 0.2]], [0, 0, 1, 1])
-    (axes,) = accuracy_coverage_curves({"m": predictions}).axes
+    (axes,) = coverage_curves({"m": predictions}).axes
     assert axes.lines[0].get_xydata() == pytest.approx(np.array([[0.25, 1], [0.75, 2 / 3], [1, 0.5]]))
-    (axes,) = risk_coverage_curves({"m": predictions}).axes
+    (axes,) = coverage_curves({"m": predictions}, error=True).axes
     assert axes.lines[0].get_xydata() == pytest.approx(np.array([[0.25, 0], [0.75, 1 / 3], [1, 0.5]]))
-    (axes,) = risk_coverage_curves({"m": predictions}, weights=[2, 2, 3, 1]).axes
+    (axes,) = coverage_curves({"m": predictions}, error=True, weights=[2, 2, 3, 1]).axes
     assert axes.lines[0].get_xydata() == pytest.approx(np.array([[0.25, 0], [0.625, 0.2], [1, 0.5]]))
 
 
 def test_every_method_has_its_line_even_thirty_of_them(make):
     methods = {f"method {i}": make(n=50, seed=i) for i in range(30)}
-    figure = accuracy_coverage_curves(methods)
+    figure = coverage_curves(methods)
     assert [line.get_label() for line in figure.axes[0].lines] == list(methods)
     (legend,) = figure.legends  # beside the lines, where it covers none of them
     assert [text.get_text() for text in legend.get_texts()] == list(methods)
@@ -159,7 +156,7 @@ def test_every_method_has_its_line_even_thirty_of_them(make):
 
 def test_no_methods_are_refused():
     with pytest.raises(InvalidInput, match="at least one method"):
-        risk_coverage_curves({})
+        coverage_curves({})
 
 
 def test_threshold_curves_are_what_automated_says(predictions):
@@ -224,23 +221,10 @@ def test_wrong_shapes_are_refused(arguments, message):
         kept_share(**arguments)
 
 
-def test_score_distributions_are_shares_of_each_group():
-    groups = {"kept": np.array([0.1, 0.1, 0.9, 1.0]), "left": np.array([0.0])}
-    (axes,) = score_distributions(groups, n_bins=2).axes
-    outlines = [patch for patch in axes.patches if not patch.get_fill()]
-    assert [outline.get_label() for outline in outlines] == ["kept (4)", "left (1)"]
-    assert [outline.get_data().values.tolist() for outline in outlines] == [[0.5, 0.5], [1.0, 0.0]]
-
-
-def test_no_groups_are_refused():
-    with pytest.raises(InvalidInput, match="at least one group"):
-        score_distributions({})
-
-
 def test_every_figure_the_data_allow_is_written_twice(run_folder, make, tmp_path):
     entries = [*read_entries([run_folder]), ("../escape", make(n=100))]
     written = save_figures(entries, tmp_path / "figures")
-    stems = {"reliability-grid", "accuracy-coverage", "risk-coverage", "1-kept", "1-scores"}
+    stems = {"reliability-grid", "accuracy-coverage", "risk-coverage", "1-kept"}
     stems |= {f"{number}-{kind}" for number in (1, 2) for kind in ("reliability", "confidence", "threshold")}
     assert {path.name for path in written} == {f"{stem}.{ending}" for stem in stems for ending in ("svg", "png")}
     # A method's name is never a path.

@@ -2,15 +2,13 @@
 
 from calibrant.report.entries import ReportEntry, read_entries
 from calibrant.report.figures import (
-    accuracy_coverage_curves,
     confidence_histogram,
+    coverage_curves,
     group_reliability,
     kept_share,
     reliability_diagram,
     reliability_grid,
-    risk_coverage_curves,
     save_figures,
-    score_distributions,
     threshold_curves,
 )
 from calibrant.report.monitor_page import write_monitor_page
@@ -32,11 +30,11 @@ __all__ = [
     "ReportEntry",
     "Section",
     "ablation_curves",
-    "accuracy_coverage_curves",
     "automated",
     "budget_curves",
     "component_bars",
     "confidence_histogram",
+    "coverage_curves",
     "group_reliability",
     "kept_share",
     "pareto_picture",
@@ -44,10 +42,8 @@ __all__ = [
     "read_groups",
     "reliability_diagram",
     "reliability_grid",
-    "risk_coverage_curves",
     "save_figure",
     "save_figures",
-    "score_distributions",
     "threshold_curves",
     "write_monitor_page",
     "write_report",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +14,7 @@ from calibrant.metrics import Bins, accuracy_coverage, reliability_bins, split_g
 from calibrant.metrics.metric import Groups, Weights
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.report.content import MOST_LINES, audit_of, names_of
-from calibrant.report.entries import ReportEntry, Sources, check_methods, read_entries
+from calibrant.report.entries import Sources, check_methods, read_entries
 from calibrant.report.judged import Policies, judged
 from calibrant.report.style import (
     BLUE,
@@ -30,7 +30,7 @@ from calibrant.report.style import (
     save_figure,
     styled,
 )
-from calibrant.report.summaries import Bands, automated_over, reliability_bands
+from calibrant.report.summaries import Bands, automated, reliability_bands
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -200,9 +200,11 @@ def _write_counts(axes: "Axes", bins: Bins) -> None:
             axes.text((left + right) / 2, 0.015, f"{count:,}", bbox=box, **text)
 
 
-def accuracy_coverage_curves(
+@styled
+def coverage_curves(
     methods: Mapping[str, Predictions],
     *,
+    error: bool = False,
     weights: Weights | None = None,
     title: str = "",
     ax: "Axes | None" = None,
@@ -211,47 +213,23 @@ def accuracy_coverage_curves(
 
     Args:
         methods: Name to predictions.
+        error: Draw the error instead; the area below the line is the AURC.
         weights: Name of an extra column, or one number per row: how much each row counts.
         title: Text above; empty for none.
         ax: Axes to draw into; by default those of a new figure.
     """
-    return _coverage_curves(methods, "Accuracy", weights, title, ax)
-
-
-def risk_coverage_curves(
-    methods: Mapping[str, Predictions],
-    *,
-    weights: Weights | None = None,
-    title: str = "",
-    ax: "Axes | None" = None,
-) -> "Figure":
-    """Error of the most confident share of the samples, over that share; the area below is the AURC.
-
-    Arguments as in `accuracy_coverage_curves`.
-    """
-    return _coverage_curves(methods, "Error", weights, title, ax)
-
-
-@styled
-def _coverage_curves(
-    methods: Mapping[str, Predictions],
-    quantity: Literal["Accuracy", "Error"],
-    weights: Weights | None,
-    title: str,
-    ax: "Axes | None",
-) -> "Figure":
     check_methods(methods)
     beside = len(methods) > 6
     figure, axes = figure_with(ax, 7.6 if beside else 5.6, max(4.0, 0.3 + 0.2 * len(methods)))
     for index, (name, predictions) in enumerate(methods.items()):
         curve = accuracy_coverage(predictions, weights=weights)
-        values = curve.accuracy
-        if quantity == "Error":
-            values = 1 - values
+        values = 1 - curve.accuracy if error else curve.accuracy
         axes.plot(curve.coverage, values, label=name, **line_style(index))
     percent_axis(axes.xaxis)
     percent_axis(axes.yaxis)
-    axes.set(xlim=(0, 1), xlabel="Share automated (coverage)", ylabel=f"{quantity} of what is automated")
+    axes.set(xlim=(0, 1), xlabel="Share automated (coverage)", ylabel="Accuracy of what is automated")
+    if error:
+        axes.set_ylabel("Error of what is automated")
     axes.set_title(title)
     if beside:
         legend_beside(figure, ax)
@@ -288,7 +266,7 @@ def threshold_curves(
         panels = list(figure.subplots(2, 1, sharex=True, height_ratios=(2, 1)))
         upper = panels[0]
     thresholds = np.linspace(0.5, 1.0, points)
-    rows = automated_over(predictions, thresholds, n_bins=n_bins)
+    rows = [automated(predictions, float(threshold), n_bins=n_bins) for threshold in thresholds]
     band = np.array([row.interval or (np.nan, np.nan) for row in rows])
     # As floats None becomes NaN, which is a gap in a line.
     accuracy = np.array([row.accuracy for row in rows], dtype=np.float64)
@@ -354,37 +332,6 @@ def kept_share(
     return figure
 
 
-@styled
-def score_distributions(
-    scores: Mapping[str, ArrayLike], *, n_bins: int = 40, title: str = "", ax: "Axes | None" = None
-) -> "Figure":
-    """Distributions of the EMA confidence scores, for groups of samples or for epochs.
-
-    Args:
-        scores: Group name to scores in [0, 1], any length; for example kept and pruned samples, or epochs 10, 50, 100.
-        n_bins: Bins on [0, 1].
-        title: Text above; empty for none.
-        ax: Axes to draw into; by default those of a new figure.
-    """
-    if not scores:
-        raise invalid("scores", "hold at least one group", "an empty mapping")
-    figure, axes = figure_with(ax, 6.0, 3.8)
-    edges = np.linspace(0, 1, n_bins + 1)
-    for index, (name, values) in enumerate(scores.items()):
-        array = np.asarray(values, dtype=np.float64).ravel()
-        count = np.histogram(array, edges)[0]
-        style = line_style(index)
-        share = count / max(array.size, 1)
-        axes.stairs(share, edges, label=f"{name} ({array.size:,})", **style)
-        axes.stairs(share, edges, fill=True, alpha=0.12, color=style["color"])
-    percent_axis(axes.yaxis)
-    axes.set(xlim=(0, 1), xlabel="EMA of the confidence", ylabel="Share of the group")
-    axes.set_ylim(bottom=0)
-    axes.set_title(title)
-    axes.legend(loc="upper left")
-    return figure
-
-
 def save_figures(
     sources: Sources,
     folder: str | Path,
@@ -409,8 +356,8 @@ def save_figures(
     methods = {entry.name: entry.predictions for entry in entries}
     figures = {
         "reliability-grid": reliability_grid(methods, n_bins=n_bins),
-        "accuracy-coverage": accuracy_coverage_curves(methods),
-        "risk-coverage": risk_coverage_curves(methods),
+        "accuracy-coverage": coverage_curves(methods),
+        "risk-coverage": coverage_curves(methods, error=True),
     }
     for number, entry in enumerate(entries, start=1):
         figures[f"{number}-reliability"] = reliability_diagram(entry.predictions, n_bins=n_bins, title=entry.name)
@@ -418,21 +365,9 @@ def save_figures(
         figures[f"{number}-threshold"] = threshold_curves(entry.predictions, n_bins=n_bins, title=entry.name)
         if groups is not None:
             figures[f"{number}-groups"] = group_reliability(entry.predictions, groups, n_bins=n_bins)
-    for number, entry in enumerate(entries, start=1):
-        for name, figure in _pruning_figures(entry).items():
-            figures[f"{number}-{name}"] = figure
+        audit = audit_of(entry)
+        if audit is not None:
+            names = names_of(entry, len(audit.class_sizes))
+            figures[f"{number}-kept"] = kept_share(audit.kept_share, class_names=names, title=entry.name)
     base = as_path(folder, "folder")
     return [path for stem, figure in figures.items() for path in save_figure(figure, base / stem)]
-
-
-def _pruning_figures(entry: ReportEntry) -> "dict[str, Figure]":
-    audit = audit_of(entry)
-    if audit is None:
-        return {}
-    names = names_of(entry, len(audit.class_sizes))
-    groups = {"trained on at the end": audit.score[audit.kept], "left out": audit.score[~audit.kept]}
-    scores = {name: group for name, group in groups.items() if len(group)}
-    return {
-        "kept": kept_share(audit.kept_share, class_names=names, title=entry.name),
-        "scores": score_distributions(scores, title=entry.name),
-    }

@@ -23,7 +23,7 @@ from calibrant.report.entries import Pixels, ReportEntry, Sources, check_images,
 from calibrant.report.judged import Policies, Shown, judged
 from calibrant.report.sections import Section, group_section
 from calibrant.report.style import DARK_PALETTE, PALETTE
-from calibrant.report.summaries import automated, automated_over, confident_mistakes, worst_classes
+from calibrant.report.summaries import automated, confident_mistakes, worst_classes
 from calibrant.report.wording import DASH, confidence, fixed, headline, interval, per_thousand, percent, probability
 
 # Rows of the table beside the threshold chart.
@@ -171,7 +171,7 @@ def _details(entry: ReportEntry, *, threshold: float, n_bins: int) -> dict[str, 
     return {
         "headline": lambda name: headline(name, result),
         "result": result,
-        "ladder": automated_over(predictions, _LADDER, n_bins=n_bins),
+        "ladder": [automated(predictions, step, n_bins=n_bins) for step in _LADDER],
         "classes": worst_classes(predictions, threshold=threshold),
         "mistakes": mistakes,
         "wrong": int((~predictions.correct).sum()),

@@ -4,7 +4,6 @@ That is what the model decides alone, what chance does to its reliability diagra
 confident mistakes. The page repeats `automated` in JavaScript; the browser tests hold the two to the same digits.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,13 +70,6 @@ def automated(predictions: Predictions, threshold: float, *, n_bins: int = DEFAU
     count = round(chosen.share * len(predictions))
     right = round((chosen.accuracy or 0.0) * count)
     return Automated(chosen.threshold, len(predictions), count, right, chosen.ece)
-
-
-def automated_over(
-    predictions: Predictions, thresholds: Iterable[float], *, n_bins: int = DEFAULT_N_BINS
-) -> list[Automated]:
-    """`automated` for several thresholds."""
-    return [automated(predictions, float(threshold), n_bins=n_bins) for threshold in thresholds]
 
 
 @dataclass(frozen=True)
