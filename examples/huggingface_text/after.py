@@ -50,11 +50,6 @@ print(f"test accuracy {accuracy:.1%}")
 trainer.save_model("trained")
 validation, test_predictions = predictions_of(trainer.predict(rows_of(val))), predictions_of(tested)
 judgement = judge("judged", validation, test_predictions, target_accuracy=0.8)
-write_model_card(
-    "trained",
-    test_predictions,
-    policy=judgement.policy,
-    task="text-classification",
-    dataset="sentences of documentation",
-)
+about = {"task": "text-classification", "dataset": "sentences of documentation"}
+write_model_card("trained", test_predictions, policy=judgement.policy, **about)
 print(judgement)
