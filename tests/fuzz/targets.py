@@ -217,24 +217,25 @@ def _served(here: Path) -> Any:
 
     from calibrant.deployment import Decider
     from calibrant.deployment.decision import CasesBody
-    from calibrant.deployment.http import MOST_BYTES, MOST_CASES, _read, _Service
+    from calibrant.deployment.service import read_body
 
     example = tensor([[-9.0] * 3, [9.0] * 3])
     with TemporaryDirectory() as place:
         log = Path(place) / "log.db"
         decider = Decider(nn.Identity(), example=example, policy=here / "policy.json", log=log)
-        told = _Service(decider, MOST_CASES, MOST_BYTES).decide(_read((here / "body.json").read_bytes(), CasesBody))
+        cases = read_body((here / "body.json").read_bytes(), CasesBody)
+        decisions = [decider.to_dict(each) for each in decider.decide(**dict(cases))]
         assert decider.log is not None
         decider.log.close()
-    return json.dumps(told, allow_nan=False)
+    return json.dumps(decisions, allow_nan=False)
 
 
 def _labelled(here: Path) -> Any:
     from calibrant.deployment import DecisionLog
     from calibrant.deployment.decision import LabelsBody
-    from calibrant.deployment.http import _read
+    from calibrant.deployment.service import read_body
 
-    body = _read((here / "told.json").read_bytes(), LabelsBody)
+    body = read_body((here / "told.json").read_bytes(), LabelsBody)
     with DecisionLog(here / "decisions.db") as log:
         return log.label_all(body.labels)
 

@@ -3,6 +3,7 @@
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,7 @@ def _headers(pairs: list[tuple[bytes, bytes]]) -> dict[str, str]:
     return headers
 
 
+@lru_cache(maxsize=128)
 def _host_name(host: str) -> str:
     """The name or address in a Host header, without its port; empty if it has none."""
     try:
@@ -140,6 +142,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
+@lru_cache(maxsize=128)
 def is_loopback(name: str) -> bool:
     """Whether a name or an address is that of the machine itself."""
     return name == "localhost" or (_is_address(name) and ip_address(name).is_loopback)

@@ -1,11 +1,13 @@
 """`Decider`: raw inputs in; class, calibrated probability, decision, shortlist and reason out, each decision logged."""
 
 import math
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Literal, Self
-from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +19,30 @@ from calibrant.deployment.input_spec import Arrays, InputSpec, arrange
 from calibrant.deployment.log import DecisionLog
 from calibrant.deployment.networks import Score, prepare, torch_scores, weights_digest
 from calibrant.deployment.onnx_file import Contents, Judged, open_onnx
-from calibrant.errors import invalid
+from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import names_or_numbers
 
 if TYPE_CHECKING:
     from torch import nn
 
 Outside = Literal["refuse", "review"]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Cases after the network and before the policy.
+
+    Attributes:
+        scores: What the network gives, (n, K).
+        ids: A name for each case.
+        extras: Other facts about each case.
+        outside: Row and reason of each case outside the ranges of the model.
+    """
+
+    scores: NDArray[Any]
+    ids: Sequence[str]
+    extras: Sequence[Mapping[str, Extra]]
+    outside: Mapping[int, str]
 
 
 class Decider:
@@ -119,6 +138,7 @@ class Decider:
         self.log = log
         self.class_names = names_or_numbers(contents.policy.class_names, contents.policy.n_classes)
         self._thresholds = contents.policy.routing.thresholds.tolist()
+        self._automates = contents.policy.automates
         self._version = contents.policy.digest
         if log is not None:
             log.add_policy(contents.policy)
@@ -133,29 +153,55 @@ class Decider:
             ids: A distinct name for each case; new ones are made by default.
             extras: Other facts about each case, such as groups, for the log.
         """
+        (decisions,) = self.decide_all([self.scored(inputs, ids=ids, extras=extras)])
+        if isinstance(decisions, InvalidInput):
+            raise decisions
+        return decisions
+
+    def scored(
+        self, inputs: Any, *, ids: Sequence[str] | None = None, extras: Sequence[Mapping[str, Extra]] | None = None
+    ) -> "Scored":
+        """Check the arguments of `decide` and run the network, which is the first half of it."""
         arrays = arrange(self.contents.inputs, inputs)
         cases = len(next(iter(arrays.values())))
         if ids is None:
-            ids = [uuid4().hex for _ in range(cases)]
+            ids = _new_ids(cases)
         if extras is None:
             extras = [{}] * cases
         for what, values in (("ids", ids), ("extras", extras)):
             if len(values) != cases:
                 raise invalid(what, f"be as many as the {cases} cases", len(values))
         outside = self._outside(arrays)
-        judged = self.contents.judge(self.score(self._clipped(arrays, outside)))
+        return Scored(self.score(self._clipped(arrays, outside)), ids, extras, outside)
+
+    def decide_all(self, batches: "Sequence[Scored]") -> list[list[Decision] | InvalidInput]:
+        """Decide about several batches, each all or none; the second half of `decide`.
+
+        Together they cost little more than one: the policy works on all of their scores at once, which does not change
+        a digit, and one transaction logs them.
+        """
+        judged = self.contents.judge(np.concatenate([batch.scores for batch in batches]))
         predicted = judged.routed.predicted.tolist()
         confidence = judged.routed.confidence.tolist()
         automate = judged.routed.automate.tolist()
         reasons = list(map(self._reason, predicted, confidence))
-        for row, reason in outside.items():
-            automate[row] = False
-            reasons[row] = reason
-        lists = self._lists(judged, list(outside))
-        decisions = list(map(Decision, ids, predicted, confidence, automate, lists, reasons, extras))
-        if self.log is not None:
-            self.log.append(decisions, policy=self._version)
-        return decisions
+        ids: list[str] = []
+        extras: list[Mapping[str, Extra]] = []
+        outside: list[int] = []
+        for batch in batches:
+            for row, reason in batch.outside.items():
+                outside.append(len(ids) + row)
+                automate[outside[-1]] = False
+                reasons[outside[-1]] = reason
+            ids += batch.ids
+            extras += batch.extras
+        lists = self._lists(judged, outside)
+        decisions = map(Decision, ids, predicted, confidence, automate, lists, reasons, extras)
+        answers = [list(islice(decisions, len(batch.ids))) for batch in batches]
+        if self.log is None:
+            return [*answers]
+        faults = self.log.append_all(answers, policy=self._version)
+        return [fault or answer for fault, answer in zip(faults, answers, strict=True)]
 
     def decide_one(self, inputs: Any, *, id: str | None = None, extras: Mapping[str, Extra] | None = None) -> Decision:  # noqa: A002
         """Decide about one case, whose inputs come without the axis of cases."""
@@ -217,7 +263,7 @@ class Decider:
         return [tuple(ordered[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
     def _reason(self, predicted: int, confidence: float) -> str:
-        if not self.policy.automates:
+        if not self._automates:
             return "No rule promises anything, so a person decides."
         name, threshold = self.class_names[predicted], self._thresholds[predicted]
         if threshold == math.inf:
@@ -239,6 +285,13 @@ def policy_for(n_classes: int, policy: PolicyLike | None, class_names: Sequence[
     if class_names is None:
         return found
     return replace(found, class_names=tuple(class_names))
+
+
+def _new_ids(cases: int) -> list[str]:
+    """Distinct ids that rise with time: a database then adds them at the end of its index, not all over it."""
+    prefix = f"{time.time_ns() // 1000:016x}"
+    random = token_hex(8 * cases)
+    return [prefix + random[start : start + 16] for start in range(0, 16 * cases, 16)]
 
 
 def _batch_of_one(values: Any) -> Any:

@@ -5,6 +5,7 @@ A new field of a decision is added to `Decision` here and filled in by `Decider`
 
 import json
 import math
+import re
 import time as clock
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,10 @@ _LONGEST_ID = 256
 # A monitor must be able to hold a column of them in memory.
 _LONGEST_EXTRA = 1000
 _MOST_EXTRAS = 100
+# What no database holds: a zero, which ends text in C, and lone surrogates, which have no encoding.
+_UNSTORABLE = re.compile("[\\0\ud800-\udfff]")
+# Control characters, line separators and changes of direction would let an id look like another one.
+_UNPRINTABLE = re.compile("[\\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 # Names of extras that are read at once if the reader does not say which it wants.
 _MOST_NAMES = 1000
 
@@ -57,6 +62,58 @@ class LabelsBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     labels: dict[str, int | str] = Field(description="The true class, by its name or number, of each id.")
+
+
+class DecisionAnswer(BaseModel):
+    """The decision about one case."""
+
+    id: str
+    decision: Literal["auto", "review"] = Field(description="auto: the model decides alone; review: a person does.")
+    predicted: int = Field(description="Number of the most probable class.")
+    class_name: str = Field(alias="class", description="Name of that class.")
+    confidence: float = Field(description="Its calibrated probability.")
+    shortlist: list[str] = Field(description="For a person: the classes to look at first.")
+    reason: str
+
+
+class DecisionsAnswer(BaseModel):
+    """Decisions in the order of the cases. They are in the log."""
+
+    model: str = Field(description="Digest of the network.")
+    policy: str = Field(description="Digest of the policy.")
+    decisions: list[DecisionAnswer]
+
+
+class LoggedAnswer(DecisionAnswer):
+    """A decision as it was logged."""
+
+    sequence: int = Field(description="Its number in the log.")
+    time: str
+    policy: str
+    extras: dict[str, Extra]
+    target: int | None = Field(description="Number of the true class, if a label has come.")
+
+
+class LabelsAnswer(BaseModel):
+    """How many labels were new."""
+
+    new: int
+
+
+class HealthAnswer(BaseModel):
+    """The service can decide, and its log can be written."""
+
+    status: Literal["ok"]
+    model: str
+    policy: str
+    logged: int | None = Field(description="Number of the last decision in the log; null without a log.")
+
+
+class Problem(BaseModel):
+    """Why a request was refused. Nothing was decided or logged."""
+
+    error: str = Field(description="One word for programs.")
+    detail: str = Field(description="One or two sentences for people.")
 
 
 @dataclass(frozen=True)
@@ -100,10 +157,14 @@ class Decision(ShownFields):
             raise invalid("predicted", f"lie in 0..{n_classes - 1}", self.predicted)
         if not 0 <= self.confidence <= 1:
             raise invalid("confidence", "lie in 0..1", self.confidence)
-        _check_extras(self.extras)
+        if self.extras:
+            _check_extras(self.extras)
         row = dict(vars(self))
+        # NumPy's numbers are no numbers for a database.
+        for name, kind in _SIMPLE:
+            row[name] = kind(row[name])
         for name in _AS_JSON:
-            row[name] = json.dumps(row[name], allow_nan=False)
+            row[name] = _to_json(row[name])
         return row
 
     @classmethod
@@ -119,7 +180,11 @@ class Decision(ShownFields):
 
 COLUMNS = {each.name: each.type for each in fields(Decision)}
 """Fields of a decision and their types. A log has a column for each; those of no simple type are JSON."""
-_AS_JSON = tuple(name for name, kind in COLUMNS.items() if kind not in (str, int, float, bool))
+# Most shortlists and extras are empty, and an encoder with options is made once: both are a fifth of a logged batch.
+_EMPTY: dict[type, str] = {dict: "{}", tuple: "[]"}
+_ENCODER = json.JSONEncoder(allow_nan=False, default=int)
+_SIMPLE = tuple((name, kind) for name, kind in COLUMNS.items() if kind in (str, int, float, bool))
+_AS_JSON = tuple(COLUMNS.keys() - dict(_SIMPLE).keys())
 
 
 def check_names(names: Collection[str]) -> None:
@@ -228,11 +293,10 @@ class Logged:
 # -- what a log may keep ----------------------------------------------------------------------------------------------
 
 
-def check_id(id: object) -> str:  # noqa: A002
+def check_id(id: object) -> None:  # noqa: A002
     """Refuse what cannot name a case."""
-    if not isinstance(id, str) or not 0 < len(id) <= _LONGEST_ID or not _storable(id):
-        raise invalid("id", f"be text of 1 to {_LONGEST_ID} characters that a database can hold", ascii(id))
-    return id
+    if not isinstance(id, str) or not 0 < len(id) <= _LONGEST_ID or _UNPRINTABLE.search(id):
+        raise invalid("id", f"be text of 1 to {_LONGEST_ID} characters without control characters", ascii(id))
 
 
 def _check_extras(extras: Mapping[str, Any]) -> None:
@@ -249,13 +313,16 @@ def _check_extras(extras: Mapping[str, Any]) -> None:
 
 def _is_extra(value: object) -> bool:
     if isinstance(value, str):
-        return _storable(value)
+        return not _UNSTORABLE.search(value)
     return value is None or (isinstance(value, int | float) and math.isfinite(value))
 
 
-def _storable(text: str) -> bool:
-    """Whether a database can hold it: no zero, which ends text in C, and no lone surrogate, which has no encoding."""
-    return "\0" not in text and not any("\ud800" <= sign <= "\udfff" for sign in text)
+def _to_json(value: Any) -> str:
+    if not value and type(value) in _EMPTY:
+        return _EMPTY[type(value)]
+    if isinstance(value, Mapping):
+        value = dict(value)
+    return _ENCODER.encode(value)
 
 
 @contextmanager

@@ -4,24 +4,35 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from calibrant import __version__
 from calibrant.checks import whole
 from calibrant.defaults import MOST_BYTES, MOST_CASES
 from calibrant.deployment.access import Access, check_exposure, is_loopback, read_token
 from calibrant.deployment.decider import Decider, Outside
-from calibrant.deployment.decision import CasesBody, ContradictingLabel, DuplicateId, LabelsBody, UnknownId
-from calibrant.deployment.log import DecisionLog
+from calibrant.deployment.decision import (
+    CasesBody,
+    ContradictingLabel,
+    DecisionsAnswer,
+    DuplicateId,
+    HealthAnswer,
+    LabelsAnswer,
+    LabelsBody,
+    LoggedAnswer,
+    Problem,
+    UnknownId,
+)
 from calibrant.deployment.onnx_file import library
+from calibrant.deployment.pages import PAGE_POLICY, interface_page
+from calibrant.deployment.service import ClientGone, Service, TooBusy, TooLarge, TooSlow
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid, one_line, our_fault
-from calibrant.files import parse_json
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -29,76 +40,21 @@ if TYPE_CHECKING:
 _GRACE_S = 30
 # When a client may ask again after 503. The service has waited for a locked log already.
 _RETRY_S = 5
-_Body = TypeVar("_Body", bound=BaseModel)
-
-
-class TooLarge(InvalidInput):
-    """A body or a batch beyond the service's limits."""
 
 
 # Status and the word for programs of each error.
-_ANSWERS: tuple[tuple[type[Exception], int, str], ...] = (
+_ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
     (TooLarge, 413, "too_large"),
+    (TooBusy, 429, "too_busy"),
+    (TooSlow, 408, "too_slow"),
     (DuplicateId, 409, "duplicate_id"),
     (ContradictingLabel, 409, "contradicting_label"),
     (UnknownId, 404, "unknown_id"),
     (OutputError, 503, "log_unavailable"),
     (CalibrantError, 422, "invalid"),
 )
-
-
-class _Service:
-    """The answers of the service, without HTTP."""
-
-    def __init__(self, decider: Decider, most_cases: int, most_bytes: int) -> None:
-        self.decider = decider
-        self.most_cases = whole("most_cases", most_cases, 1)
-        self.most_bytes = whole("most_bytes", most_bytes, 1)
-        # The digests are computed once, not for every answer.
-        self.versions = {"model": decider.contents.network, "policy": decider.policy.digest}
-
-    async def body(self, parts: AsyncIterator[bytes], kind: type[_Body]) -> _Body:
-        content = bytearray()
-        async for part in parts:
-            content += part
-            # Checked while it arrives, so that a refused body does not fill the memory first.
-            if len(content) > self.most_bytes:
-                limit = f"the body must have at most {self.most_bytes:,} bytes"
-                raise TooLarge(f"{limit}, got more. Send fewer cases at once.")
-        return _read(bytes(content), kind)
-
-    def decide(self, cases: CasesBody) -> dict[str, Any]:
-        arrays = [cases.inputs]
-        if isinstance(cases.inputs, dict):
-            arrays = list(cases.inputs.values())
-        for rows in arrays:
-            if isinstance(rows, list) and len(rows) > self.most_cases:
-                raise TooLarge(f"a request must hold at most {self.most_cases:,} cases, got {len(rows):,}.")
-        decisions = self.decider.decide(**dict(cases))
-        return {**self.versions, "decisions": [self.decider.to_dict(each) for each in decisions]}
-
-    @property
-    def log(self) -> DecisionLog:
-        if self.decider.log is None:
-            raise UnknownId("this service keeps no log, so it knows neither decisions nor labels.")
-        return self.decider.log
-
-    def find(self, id: str) -> dict[str, Any]:  # noqa: A002
-        found = self.log.find(id)
-        if found is None:
-            raise UnknownId(f"id {one_line(repr(id), most=100)} was never decided in this log.")
-        return {**found.to_dict(), "class": self.decider.class_names[found.decision.predicted]}
-
-    def label(self, labels: LabelsBody) -> dict[str, int]:
-        if len(labels.labels) > self.most_cases:
-            raise TooLarge(f"a request must hold at most {self.most_cases:,} labels, got {len(labels.labels):,}.")
-        return {"new": self.log.label_all(labels.labels)}
-
-    def health(self) -> dict[str, Any]:
-        logged = None
-        if self.decider.log is not None:
-            logged = self.decider.log.check()
-        return {"status": "ok", **self.versions, "logged": logged}
+# What the layers before the routes refuse.
+_ALWAYS = (400, 401, 403, 500)
 
 
 def create_app(
@@ -121,65 +77,101 @@ def create_app(
         any_address: Whether clients may ask for any IP address in the header `Host`.
     """
     fastapi = library("fastapi", "serve")
-    in_thread = library("fastapi.concurrency", "serve").run_in_threadpool
-    service = _Service(decider, most_cases, most_bytes)
-    app: FastAPI = fastapi.FastAPI(title="calibrant", version=__version__, description=_describe(decider))
+    responses = library("fastapi.responses", "serve")
+    service = Service(decider, most_cases, most_bytes)
+    # The pages of FastAPI load scripts from another site; /docs is a page of ours.
+    app: FastAPI = fastapi.FastAPI(
+        title="calibrant", version=__version__, description=_describe(decider), docs_url=None, redoc_url=None
+    )
     app.add_middleware(Access, hosts=allowed_hosts, any_address=any_address, token=token)
-    # A thread of its own: all others may be waiting for a locked log.
-    for_health = ThreadPoolExecutor(max_workers=1, thread_name_prefix="health")
+
+    def in_thread(pool: Executor, function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
+        return asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
 
     async def decide(request: Any) -> Any:
         """Decide about cases. They are in the log when the answer comes."""
-        return await in_thread(service.decide, await service.body(request.stream(), CasesBody))
+        content = await service.with_body(request.receive, service.decide)
+        return responses.Response(content, media_type="application/json")
 
     async def label(request: Any) -> Any:
         """Keep the true classes of cases; all of the labels or none."""
-        return await in_thread(service.label, await service.body(request.stream(), LabelsBody))
 
-    # FastAPI reads annotations, and the class exists only where the extra is installed.
-    decide.__annotations__["request"] = label.__annotations__["request"] = fastapi.Request
+        async def keep(content: bytes) -> Any:
+            return await in_thread(service.for_log, service.label, content)
 
-    @app.get("/decisions/{id:path}")
+        return responses.JSONResponse(await service.with_body(request.receive, keep))
+
     async def find(id: str) -> Any:  # noqa: A002
         """A decision as it was logged, with its label if one has come."""
-        return await in_thread(service.find, id)
+        return responses.JSONResponse(await in_thread(service.for_log, service.find, id))
 
-    @app.get("/health")
     async def health() -> Any:
-        """Whether the service can decide and its log can be read."""
-        return await asyncio.get_running_loop().run_in_executor(for_health, service.health)
+        """Whether the service can decide and its log can be written."""
+        return responses.JSONResponse(await in_thread(service.for_health, service.health))
 
-    app.post("/decisions", openapi_extra=_documented(CasesBody))(decide)
-    app.post("/labels", openapi_extra=_documented(LabelsBody))(label)
+    async def docs() -> Any:
+        """This interface as a page."""
+        return responses.HTMLResponse(interface_page(app.openapi()), headers={"content-security-policy": PAGE_POLICY})
+
+    # FastAPI reads annotations, and the class exists only if the extra is installed.
+    decide.__annotations__["request"] = label.__annotations__["request"] = fastapi.Request
+    with_body = (408, 413, 415, 422, 429)
+    _route(app, decide, "POST", "/decisions", DecisionsAnswer, (*with_body, 409, 503), body=CasesBody)
+    _route(app, label, "POST", "/labels", LabelsAnswer, (*with_body, 404, 409, 503), body=LabelsBody)
+    _route(app, find, "GET", "/decisions/{id:path}", LoggedAnswer, (404, 503))
+    _route(app, health, "GET", "/health", HealthAnswer, (503,))
+    app.get("/docs", include_in_schema=False)(docs)
     app.exception_handler(Exception)(_answer)
     app.exception_handler(CalibrantError)(_answer)
+    app.exception_handler(ClientGone)(_answer_nobody)
     app.exception_handler(library("starlette.exceptions", "serve").HTTPException)(_answer_http)
     return app
 
 
-def _read(content: bytes, kind: type[_Body]) -> _Body:
-    """Parse and check a body; the first fault is an `InvalidInput`."""
-    values = parse_json(content, "the body")
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the body"
-        raise InvalidInput(f"{one_line(place, most=80)}: {first['msg']}.") from error
+def _route(
+    app: "FastAPI",
+    handler: Callable[..., Any],
+    method: str,
+    path: str,
+    answer: type[BaseModel],
+    errors: Collection[int],
+    *,
+    body: type[BaseModel] | None = None,
+) -> None:
+    """Add a route whose body, answer and errors OpenAPI describes. The handler reads and writes JSON itself."""
+    documented: dict[str, Any] = {}
+    if body is not None:
+        schema = {"application/json": {"schema": body.model_json_schema()}}
+        documented["requestBody"] = {"required": True, "content": schema}
+    problems: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in (*_ALWAYS, *errors)}
+    app.add_api_route(
+        path,
+        handler,
+        methods=[method],
+        response_model=None,
+        responses={200: {"model": answer}, **problems},
+        openapi_extra=documented,
+    )
 
 
 async def _answer(_: Any, error: Exception) -> Any:
     """Answer an error with one line; a fault of ours is printed, and its traceback is never sent to the client."""
     responses = library("fastapi.responses", "serve")
-    for kind, status, name in _ANSWERS:
+    for kind, status, name in _ERRORS:
         if isinstance(error, kind):
             answer = responses.JSONResponse({"error": name, "detail": one_line(error)}, status)
-            if status == 503:
+            if status in (429, 503):
                 answer.headers["retry-after"] = str(_RETRY_S)
+            if status in (408, 413, 429):
+                answer.headers["connection"] = "close"  # the rest of the body is not read
             return answer
     sys.stderr.write(f"calibrant: {our_fault(error)}\n")
     detail = "this is a fault of the service; nothing was decided."
     return responses.JSONResponse({"error": "internal", "detail": detail}, 500)
+
+
+async def _answer_nobody(_: Any, __: Exception) -> Any:
+    return library("fastapi.responses", "serve").Response(status_code=400)
 
 
 async def _answer_http(_: Any, error: Any) -> Any:
@@ -187,10 +179,6 @@ async def _answer_http(_: Any, error: Any) -> Any:
     responses = library("fastapi.responses", "serve")
     name = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid")
     return responses.JSONResponse({"error": name, "detail": f"{error.detail}."}, error.status_code, error.headers)
-
-
-def _documented(kind: type[BaseModel]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}}
 
 
 def _describe(decider: Decider) -> str:
@@ -241,7 +229,16 @@ def serve_model(
             allowed_hosts={host, *allowed_hosts},
             any_address=not is_loopback(address[0]),
         )
-        config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE_S)
+        limits = library("calibrant.deployment.connections", "serve")
+        config = uvicorn.Config(
+            app,
+            http=limits.LimitedProtocol,
+            backlog=limits.BACKLOG,
+            timeout_keep_alive=limits.PATIENCE_S,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=_GRACE_S,
+        )
         server = uvicorn.Server(config)
         if ready is not None:
             ready(f"http://{address[0]}:{address[1]}")

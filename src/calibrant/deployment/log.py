@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from calibrant.checks import whole
 from calibrant.decisions import Policy
-from calibrant.deployment.database import Database, sqlalchemy, tables, url_of
+from calibrant.deployment.database import Database, Decisions, last_number, sqlalchemy, tables, url_of
 from calibrant.deployment.decision import (
     ContradictingLabel,
     Decision,
@@ -21,7 +22,7 @@ from calibrant.deployment.decision import (
     now,
     undamaged,
 )
-from calibrant.errors import InvalidInput, OutputError, did_you_mean, invalid
+from calibrant.errors import CalibrantError, InvalidInput, OutputError, did_you_mean, invalid
 from calibrant.files import parse_json
 from calibrant.predictions import names_or_numbers
 from calibrant.predictions.columns import as_class_names
@@ -80,6 +81,9 @@ class DecisionLog:
         self._database = Database(url, create=model is not None)
         # A check is answered while every other connection waits for a lock.
         self._for_checks = Database(url, create=False, connections=1)
+        self._queue: list[_Waiting] = []
+        self._lock = threading.Lock()  # of the queue
+        self._turn = threading.Lock()  # of the one who writes
         try:
             self._open(model, n_classes, class_names)
             self._database.keep_file()
@@ -179,28 +183,73 @@ class DecisionLog:
             policy: Digest of the policy that decided, as `add_policy` gave it; empty if it is not known.
             time: When they were made; now by default.
         """
-        if not decisions:
-            return
-        rows = [each.to_row(self.n_classes) for each in decisions]
-        stamp = _stamp(time)
-        table = tables().decisions
-        with self._database.writing() as connection:
-            self._refuse_known(connection, [each.id for each in decisions])
-            for sequence, row in enumerate(rows, start=_last(connection, table) + 1):
-                row.update(sequence=sequence, time=stamp, policy=policy)
-            connection.execute(table.insert(), rows)
+        (fault,) = self.append_all([decisions], policy=policy, time=time)
+        if fault is not None:
+            raise fault
 
-    def _refuse_known(self, connection: "Connection", ids: Sequence[str]) -> None:
+    def append_all(
+        self, batches: Sequence[Sequence[Decision]], *, policy: str = "", time: datetime | None = None
+    ) -> list[InvalidInput | None]:
+        """Add several batches, each all or none, and return why each was refused, or None.
+
+        Batches of several threads that arrive while another is written share one transaction: a commit waits for the
+        disk, and so they wait together.
+        """
+        stamp = _stamp(time)
+        waiting = [_Waiting(batch, self.n_classes, stamp, policy) for batch in batches]
+        with self._lock:
+            self._queue += waiting
+        # The first thread to get here writes for all; the others find their batches written when they get here.
+        with self._turn:
+            with self._lock:
+                queue, self._queue = self._queue, []
+            if queue:
+                self._write(queue)
+        for batch in waiting:
+            if not batch.written:
+                raise batch.failure or OutputError("the decision log was not written.")
+        return [batch.fault for batch in waiting]
+
+    def _write(self, queue: "list[_Waiting]") -> None:
+        try:
+            with self._database.appending() as decisions:
+                self._refuse_known(decisions, queue)
+                sequence = decisions.last()
+                rows = []
+                for batch in queue:
+                    for row in batch.accepted():
+                        sequence += 1
+                        row["sequence"] = sequence
+                        rows.append(row)
+                if rows:
+                    decisions.insert(rows)
+        except CalibrantError as error:
+            for batch in queue:
+                batch.failure = error
+        else:
+            for batch in queue:
+                batch.written = True
+
+    def _refuse_known(self, decisions: Decisions, queue: "list[_Waiting]") -> None:
+        known: dict[str, int] = {}
+        for part in _parts([row["id"] for batch in queue for row in batch.accepted()]):
+            known |= decisions.numbers(part)
         seen: set[str] = set()
-        for each in ids:
-            if each in seen:
-                raise DuplicateId(f"id {each!r} occurs twice among the cases. Each case needs an id of its own.")
-            seen.add(each)
-        table = tables().decisions
-        for part in _parts(ids):
-            known = connection.execute(table.select().where(table.c.id.in_(part))).first()
-            if known is not None:
-                raise DuplicateId(f"id {known.id!r} was decided before (number {known.sequence}). An id is used once.")
+        for batch in queue:
+            fresh: set[str] = set()
+            for row in batch.accepted():
+                name = row["id"]
+                if name in fresh:
+                    message = f"id {name!r} occurs twice among the cases. Each case needs an id of its own."
+                    batch.fault = DuplicateId(message)
+                elif name in known:
+                    message = f"id {name!r} was decided before (number {known[name]}). An id is used once."
+                    batch.fault = DuplicateId(message)
+                elif name in seen:
+                    batch.fault = DuplicateId(f"id {name!r} was decided before. An id is used once.")
+                fresh.add(name)
+            if batch.fault is None:
+                seen |= fresh
 
     def decisions(
         self,
@@ -275,7 +324,7 @@ class DecisionLog:
                     raise ContradictingLabel(counts)
             new = [each for each, target in known.items() if target is None]
             if new:
-                numbered = enumerate(new, start=_last(connection, labels) + 1)
+                numbered = enumerate(new, start=last_number(connection, labels) + 1)
                 rows = [{"sequence": at, "id": each, "time": stamp, "target": numbers[each]} for at, each in numbered]
                 connection.execute(labels.insert(), rows)
         return len(new)
@@ -289,6 +338,36 @@ class DecisionLog:
         if whole("label", target, 0) >= self.n_classes:
             raise invalid("label", f"lie in 0..{self.n_classes - 1}", target)
         return int(target)
+
+
+class _Waiting:
+    """Decisions of one caller that wait to be written.
+
+    Attributes:
+        rows: Values of their columns.
+        fault: Why they were refused.
+        written: Whether the transaction was committed, which may have refused them.
+        failure: Why it was not.
+    """
+
+    def __init__(self, decisions: Sequence[Decision], n_classes: int, time: int, policy: str) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.fault: InvalidInput | None = None
+        self.written = False
+        self.failure: CalibrantError | None = None
+        try:
+            for decision in decisions:
+                row = decision.to_row(n_classes)
+                row.update(time=time, policy=policy)
+                self.rows.append(row)
+        except InvalidInput as error:
+            self.fault = error
+
+    def accepted(self) -> list[dict[str, Any]]:
+        """The rows to write; none if the decisions were refused."""
+        if self.fault is not None:
+            return []
+        return self.rows
 
 
 def _stored_policy(digest: object, content: object) -> Policy:
@@ -341,7 +420,3 @@ def _count(connection: "Connection") -> int:
 
 def _parts(ids: Sequence[str]) -> Iterable[Sequence[str]]:
     return (ids[start : start + _AT_ONCE] for start in range(0, len(ids), _AT_ONCE))
-
-
-def _last(connection: "Connection", table: Any) -> int:
-    return connection.execute(sqlalchemy().select(sqlalchemy().func.max(table.c.sequence))).scalar() or 0

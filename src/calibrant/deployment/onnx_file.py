@@ -316,6 +316,8 @@ def open_session(content: bytes, where: str) -> Any:
     runtime = library("onnxruntime", "serve")
     options = runtime.SessionOptions()
     options.log_severity_level = 4  # it prints what it raises as well
+    # Its threads would keep the cores busy while they wait for the next request.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:

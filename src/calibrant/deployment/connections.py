@@ -1,0 +1,86 @@
+"""Limits on connections: how many there may be, and how long each may take to send a request.
+
+This module needs uvicorn. `calibrant.deployment.http` names it to uvicorn, which imports it.
+"""
+
+import sys
+from typing import Any
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+MOST_CONNECTIONS = 500
+# A connection without a complete request, whether idle or slow, is closed after this time.
+PATIENCE_S = 30
+# What is left to a request that is not complete when the service is stopped.
+LAST_S = 3
+# Connections that are accepted before any of them is looked at, so that file descriptors may be needed for them, too.
+BACKLOG = 256
+_BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n"
+    b'content-length: 74\r\n\r\n{"error":"busy","detail":"All connections are in use. Try again shortly."}'
+)
+
+
+class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # which class it is depends on what is installed
+    """One connection of the service.
+
+    If there are too many, the one that has waited longest without a complete request is closed for the new one:
+    a client that opens connections and sends nothing keeps nobody else out. If all of them wait for an answer, the new
+    one gets 503.
+    """
+
+    def connection_made(self, transport: Any) -> None:
+        """Count the connection, and close another or this one if there are too many."""
+        super().connection_made(transport)
+        self.waits_since = self.loop.time()
+        self.patience = self.loop.call_later(PATIENCE_S, self._lose_patience)
+        if len(self.connections) <= MOST_CONNECTIONS:
+            return
+        waiting = [each for each in self.connections if each is not self and each.waits_for_request()]
+        if waiting:
+            longest = min(waiting, key=lambda each: each.waits_since)
+            longest.close("too many connections: one that sent no complete request was closed.")
+        else:
+            transport.write(_BUSY)
+            self.close("too many connections: a new one was refused.")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self.patience.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        self.waits_since = self.loop.time()
+        super().on_response_complete()
+
+    def waits_for_request(self) -> bool:
+        """Whether no request is complete: nothing or a part of it was sent."""
+        cycle = self.cycle
+        return cycle is None or cycle.response_complete or cycle.more_body
+
+    def close(self, why: str) -> None:
+        """Close the connection, and print one line."""
+        client = self.client or ("unknown",)
+        sys.stderr.write(f"calibrant: {client[0]}: {why}\n")
+        self.connections.discard(self)
+        self.transport.close()
+
+    def shutdown(self) -> None:
+        """Stop: a request that is complete is answered, one that is still arriving has a few seconds left."""
+        super().shutdown()
+        self.loop.call_later(LAST_S, self._close_if_waiting)
+
+    def _close_if_waiting(self) -> None:
+        if self.waits_for_request():
+            self.transport.close()
+
+    def _lose_patience(self) -> None:
+        left = self.waits_since + PATIENCE_S - self.loop.time()
+        if left <= 0 and self.waits_for_request():
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.close()  # an idle connection, which nobody has to know about
+            else:
+                self.close(f"a request was not complete after {PATIENCE_S} s.")
+        else:
+            self.patience = self.loop.call_later(max(left, 1.0), self._lose_patience)

@@ -1,0 +1,269 @@
+"""The answers of the HTTP service, without HTTP: bodies in, JSON out."""
+
+import asyncio
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+
+from calibrant.checks import whole
+from calibrant.deployment.decider import Decider, Scored
+from calibrant.deployment.decision import CasesBody, Decision, LabelsBody, UnknownId
+from calibrant.deployment.log import DecisionLog
+from calibrant.errors import CalibrantError, InvalidInput, OutputError, one_line
+from calibrant.files import parse_json
+
+# Threads that decide: while one waits for the disk or for a large body, others work.
+_THREADS = max(4, os.cpu_count() or 1)
+# A thread takes further requests that wait as long as this has not passed. Slow models are thus asked in parallel.
+_TOGETHER_S = 0.002
+_MOST_TOGETHER = 64
+# Larger bodies are read a few at a time, because a body takes about ten times its length of memory.
+_LARGE = 2**18
+_LARGE_AT_ONCE = 2
+_MOST_IN_FLIGHT = 8
+_BODY_S = 30
+# A key of an object; a string with an escaped quote may look like one.
+_KEY = re.compile(rb'"\s*:')
+_Body = TypeVar("_Body", bound=BaseModel)
+_T = TypeVar("_T")
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+class TooLarge(InvalidInput):
+    """A body or a batch beyond the service's limits."""
+
+
+class TooBusy(InvalidInput):
+    """Too many large bodies at once."""
+
+
+class TooSlow(InvalidInput):
+    """A body that did not arrive in time."""
+
+
+class ClientGone(Exception):
+    """The client left before its body was complete."""
+
+
+class Service:
+    """What the service answers.
+
+    Args:
+        decider: What decides.
+        most_cases: Cases, or labels, in one request.
+        most_bytes: Length of a body.
+    """
+
+    def __init__(self, decider: Decider, most_cases: int, most_bytes: int) -> None:
+        self.decider = decider
+        self.most_cases = whole("most_cases", most_cases, 1)
+        self.most_bytes = whole("most_bytes", most_bytes, 1)
+        self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
+        self._in_flight = 0  # bytes of large bodies
+        self.decisions = {"auto": 0, "review": 0}
+        # The digests are computed once, not for every answer.
+        self.versions = {"model": decider.contents.network, "policy": decider.policy.digest}
+        self._queue: SimpleQueue[tuple[bytes, asyncio.Future[bytes]]] = SimpleQueue()
+        # Health has a thread of its own: all others may be waiting for a locked log.
+        self.for_health = ThreadPoolExecutor(1, thread_name_prefix="health")
+        self.for_log = ThreadPoolExecutor(_THREADS, thread_name_prefix="log")
+        for number in range(_THREADS):
+            threading.Thread(target=self._work, name=f"decide-{number}", daemon=True).start()
+
+    async def decide(self, content: bytes) -> bytes:
+        """Decide about the cases in a body; returns the answer as JSON."""
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._queue.put((content, answer))
+        return await answer
+
+    def label(self, content: bytes) -> dict[str, int]:
+        """Keep the labels in a body."""
+        labels = read_body(content, LabelsBody).labels
+        if len(labels) > self.most_cases:
+            raise TooLarge(f"a request must hold at most {self.most_cases:,} labels, got {len(labels):,}.")
+        return {"new": self.log.label_all(labels)}
+
+    def find(self, id: str) -> dict[str, Any]:  # noqa: A002
+        """A decision as it was logged."""
+        logged = self.log.find(id)
+        if logged is None:
+            raise UnknownId(f"id {one_line(repr(id), most=100)} was never decided in this log.")
+        return {**logged.to_dict(), **self.decider.to_dict(logged.decision)}
+
+    def health(self) -> dict[str, Any]:
+        """Whether the service can decide and its log can be written."""
+        logged = None
+        if self.decider.log is not None:
+            logged = self.decider.log.check()
+        return {"status": "ok", **self.versions, "logged": logged}
+
+    @property
+    def log(self) -> DecisionLog:
+        """The log; refused without one."""
+        if self.decider.log is None:
+            raise UnknownId("this service keeps no log, so it knows neither decisions nor labels.")
+        return self.decider.log
+
+    # -- threads that decide --------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            requests = [self._queue.get()]
+            scored = []
+            ends = time.perf_counter() + _TOGETHER_S
+            while True:
+                scored.append(self._score(requests[-1][0]))
+                if time.perf_counter() > ends or len(requests) == _MOST_TOGETHER:
+                    break
+                try:
+                    requests.append(self._queue.get_nowait())
+                except Empty:
+                    break
+            futures = [future for _, future in requests]
+            try:
+                futures[0].get_loop().call_soon_threadsafe(_deliver, futures, self._decide(scored))
+            except RuntimeError:
+                return  # the loop was closed, so nobody waits for an answer
+
+    def _score(self, content: bytes) -> Scored | Exception:
+        try:
+            cases = read_body(content, CasesBody)
+            self._check_number(cases.inputs)
+            return self.decider.scored(**dict(cases))
+        except Exception as error:  # noqa: BLE001 (the client gets it)
+            return error
+
+    def _check_number(self, inputs: Any) -> None:
+        arrays = [inputs]
+        if isinstance(inputs, dict):
+            arrays = list(inputs.values())
+        for rows in arrays:
+            if isinstance(rows, list) and len(rows) > self.most_cases:
+                raise TooLarge(f"a request must hold at most {self.most_cases:,} cases, got {len(rows):,}.")
+
+    def _decide(self, scored: Sequence[Scored | Exception]) -> list[bytes | Exception]:
+        batches = [each for each in scored if isinstance(each, Scored)]
+        decided: Iterator[list[Decision] | CalibrantError] = iter(())
+        try:
+            if batches:
+                decided = iter(self.decider.decide_all(batches))
+        except OutputError as error:
+            decided = repeat(error)
+        except Exception as error:  # noqa: BLE001 (the client gets it)
+            if len(scored) == 1:
+                return [error]
+            # One of them may be the cause, and the others must not suffer.
+            return [self._decide([each])[0] for each in scored]
+        answers: list[bytes | Exception] = []
+        for each in scored:
+            outcome: Any = each
+            if isinstance(each, Scored):
+                outcome = next(decided)
+            if not isinstance(outcome, Exception):
+                outcome = self._answer(outcome)
+            answers.append(outcome)
+        return answers
+
+    def _answer(self, decisions: Sequence[Decision]) -> bytes:
+        for decision in decisions:
+            self.decisions[decision.decision] += 1
+        shown = [self.decider.to_dict(decision) for decision in decisions]
+        return json.dumps({**self.versions, "decisions": shown}, separators=(",", ":")).encode()
+
+    # -- bodies ---------------------------------------------------------------------------------------------------
+
+    async def with_body(self, receive: Receive, handle: Callable[[bytes], Awaitable[_T]]) -> _T:
+        """Read a body and answer it. Its length and time are limited; large ones are answered a few at a time.
+
+        Args:
+            receive: Of ASGI.
+            handle: Makes the answer.
+        """
+        parts: list[bytes] = []
+        size = held = 0
+        try:
+            async with asyncio.timeout(_BODY_S):
+                more = True
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
+                    parts.append(message.get("body", b""))
+                    more = message.get("more_body", False)
+                    size += len(parts[-1])
+                    # Checked while it arrives, so that a refused body does not fill the memory first.
+                    if size > self.most_bytes:
+                        limit = f"the body must have at most {self.most_bytes:,} bytes"
+                        raise TooLarge(f"{limit}, got more. Send fewer cases at once.")
+                    if size > _LARGE:
+                        self._in_flight += size - held
+                        held = size
+                        if self._in_flight > _MOST_IN_FLIGHT * self.most_bytes:
+                            raise TooBusy(
+                                "too many large bodies are under way. Try again, or send fewer cases at once."
+                            )
+            content = b"".join(parts)
+            if not held:
+                return await handle(content)
+            async with self._large:
+                return await handle(content)
+        except TimeoutError as error:
+            raise TooSlow(f"the body did not arrive within {_BODY_S} s.") from error
+        finally:
+            self._in_flight -= held
+
+
+def read_body(content: bytes, kind: type[_Body]) -> _Body:
+    """Parse and check a body; the first fault is an `InvalidInput`."""
+    values = _parse(content)
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the body"
+        raise InvalidInput(f"{one_line(place, most=80)}: {first['msg']}.") from error
+
+
+def _parse(content: bytes) -> Any:
+    """Parse JSON ten times as fast as `parse_json`, which gets what this parser refuses or may have misunderstood."""
+    try:
+        values = from_json(content, allow_inf_nan=False, cache_strings="keys")
+    except ValueError:
+        return parse_json(content, "the body")
+    # This parser keeps the last of two equal keys.
+    if len(_KEY.findall(content)) != _count_keys(values):
+        return parse_json(content, "the body")
+    return values
+
+
+def _count_keys(values: Any) -> int:
+    """The number of keys in an object, in its objects, and in the objects of its lists."""
+    if not isinstance(values, dict):
+        return 0
+    total = len(values)
+    for value in values.values():
+        if isinstance(value, dict):
+            total += len(value)
+        elif isinstance(value, list):
+            total += sum(len(each) for each in value if isinstance(each, dict))
+    return total
+
+
+def _deliver(futures: Sequence["asyncio.Future[bytes]"], answers: Sequence[bytes | Exception]) -> None:
+    for future, answer in zip(futures, answers, strict=True):
+        if future.done():
+            continue  # the client has gone
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
