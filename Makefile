@@ -5,7 +5,7 @@ WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 1) + 1 )))
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint format bench docs site fuzz clean
+.PHONY: demo test lint format bench docs site fuzz promises clean
 
 demo: .venv/.run
 	$(BIN)/calibrant demo
@@ -42,6 +42,10 @@ site: .venv/.dev
 MINUTES ?= 30
 fuzz: .venv/.dev
 	$(BIN)/python -m tests.fuzz.campaign --minutes $(MINUTES) --table results/benchmarks/fuzz.txt
+
+# Every promise of the package in many worlds, about half an hour on 2 cores. A run that was stopped goes on.
+promises: .venv/.dev
+	$(BIN)/python scripts/promises.py --counts .promises-counts.json --out results/benchmarks/promises.txt
 
 clean:
 	rm -rf .venv dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -257,6 +257,7 @@ def test_per_class_and_costs(calibrant, val):
     out, rule = fit(calibrant, val, "--per-class")
     assert len(rule.class_thresholds) == 3
     assert "  b: 0." in out
+    val.with_name("policy.json").unlink()
     out, rule = fit(calibrant, val, "--cost-error", 100, "--cost-review", 1)
     assert f"Cost per 1,000 cases: {rule.costs.per_1000:.1f}" in out
     out, rule = fit(calibrant, val, "--cost-error", 100, "--cost-review", 1, "--no-promise")
@@ -271,7 +272,11 @@ def test_calibrate_splits_the_cases(calibrant, tmp_path):
     assert first == pytest.approx(3.0, rel=0.1)
     assert rule.evidence.cases == 3600
     assert f"Scores are calibrated by the temperature {first:.4f}." in out
-    fit(calibrant, tmp_path / "val.npz", "--calibrate", "--seed", 1)
+    code, _, err = calibrant(
+        "route", "fit", tmp_path / "val.npz", "--target-accuracy", 0.97, "--calibrate", "--seed", 1
+    )
+    assert code == 0
+    assert "2 different rules were fitted on the same cases" in err
     assert Policy.load(tmp_path / "policy.json").calibrator.temperature_ != first
 
 

@@ -3,7 +3,7 @@
 import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import App
 
@@ -50,6 +50,8 @@ def fit(
     cost_review: float | None = None,
     cost_matrix: Path | None = None,
     no_promise: Annotated[bool, Switch] = False,
+    search: Literal["fixed", "split", "both"] = "fixed",
+    reserve: float = 0.0,
     calibrate: Annotated[bool, Switch] = False,
     policy: PolicyFile = None,
     raw: Annotated[bool, Switch] = False,
@@ -79,13 +81,17 @@ def fit(
         cost_matrix: Instead of --cost-error: a CSV file with one row per true class and one column per decided class,
             both headed by the names of the classes.
         no_promise: With costs: the cheapest threshold on these cases, without a promise.
+        search: How thresholds are found; decide on it before you look. split spends a quarter of the cases to find
+            where to start, for models whose confidences are far off; both divides the level between the two.
+        reserve: Share of the level that is kept for the highest accuracy that can be promised if the target cannot.
+            Without it that accuracy is printed as exploratory.
         calibrate: Fit a temperature on a random share of the cases first and choose the threshold on the others, so
             that the promise stays exact.
         policy: Take the calibrator of this policy; cases that it was fitted on are left out. Default: that of the run
             or of the policy that is being replaced, if there is one.
         raw: Choose the threshold on the scores as they are, without any calibrator.
         share: Of the cases for the temperature of --calibrate. Default: a tenth, or 100 cases if that is more.
-        seed: Of that random share, and of the draw by weights.
+        seed: Of that random share, of the draw by weights and of the quarter of --search split.
         out: Where to write the policy. Default: policy.json in the run folder that the predictions belong to, or beside
             them.
     """
@@ -110,6 +116,7 @@ def fit(
         start = Policy(given.n_classes, class_names=given.class_names)
     else:
         start = Policy.load(policy or target).with_rule(None)
+    start = _remembering(start, target)
     cases = start.calibrate(start.unseen(given))
     drawn = _drawn(cases, weights, seed)
     costs: dict[str, Any] = {"cost_error": cost_error, "cost_review": cost_review}
@@ -119,6 +126,7 @@ def fit(
         rule = cheapest_threshold(drawn, **costs)
     else:
         members: dict[str, Any] = {"per_class": per_class, "groups": groups, "clusters": clusters}
+        members |= {"search": search, "reserve": reserve, "seed": seed}
         rule = choose_threshold(drawn, target_accuracy, confidence=confidence, **members, **costs)
     rule = _noted(rule, weights, seed, drawn, cases)
     _warn_if_lost(target, automates=rule.automates)
@@ -164,15 +172,28 @@ def _with_temperature(cases: "Predictions", share: float | None, seed: int, clus
     return Policy(cases.n_classes, TemperatureScaling().fit(some), class_names=cases.class_names)
 
 
-def _warn_if_lost(path: Path, *, automates: bool) -> None:
-    """Warn if a policy that automates nothing is about to replace one that automates something."""
+def _remembering(policy: "Policy", path: Path) -> "Policy":
+    """The policy, which also knows which rules the one that it replaces was fitted with."""
+    replaced = _replaced(path)
+    if replaced is None:
+        return policy
+    return policy.remember(replaced.fits)
+
+
+def _replaced(path: Path) -> "Policy | None":
+    """The policy that is about to be replaced; None if there is nothing, or nothing that can be read."""
     from calibrant.decisions import Policy
 
     try:
-        lost = not automates and Policy.load(path).automates
-    except InvalidInput:  # nothing there, or nothing that can be read
-        return
-    if lost:
+        return Policy.load(path)
+    except InvalidInput:
+        return None
+
+
+def _warn_if_lost(path: Path, *, automates: bool) -> None:
+    """Warn if a policy that automates nothing is about to replace one that automates something."""
+    replaced = _replaced(path)
+    if replaced is not None and replaced.automates and not automates:
         text = f"{path} automated some cases; the new policy, which replaces it, sends every case to a person."
         warnings.warn(text, CalibrantWarning, stacklevel=2)
 
@@ -217,6 +238,7 @@ def binary(
     start = Policy(2, class_names=loaded.class_names)
     if policy is not None:
         start = Policy.load(policy).with_rule(None)
+    start = _remembering(start, out)
     given = start.calibrate(start.unseen(loaded))
     cases = _drawn(given, weights, seed)
     promised: dict[str, Any] = {"sensitivity": sensitivity, "specificity": specificity, "confidence": confidence}

@@ -76,23 +76,27 @@ def interval(hits: Any, cases: Any, *, confidence: float = 0.95) -> tuple[Any, A
 def cluster_interval(
     cases: NDArray[np.int64], errors: NDArray[np.int64], largest_cluster: int, *, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """Two-sided interval for the share of cases that is right, for cases in clusters: `cluster_p_value` inverted.
-
-    Each p-value falls as the rate that it tests rises, because every factor of the capital grows with it.
-    """
+    """Two-sided interval for the share of cases that is right, for cases in clusters."""
     tail = (1.0 - fraction("confidence", confidence)) / 2.0
+    low = 1.0 - cluster_upper_bound(cases, errors, largest_cluster, tail)
+    return low, cluster_upper_bound(cases, cases - errors, largest_cluster, tail)
 
-    def largest_rate(counts: NDArray[np.int64]) -> float:
-        low, high = 0.0, 1.0  # the rate `high` is excluded, or 1; the rate `low` is not
-        for _ in range(40):
-            middle = (low + high) / 2.0
-            if cluster_p_value(cases, counts, middle, largest_cluster) <= tail:
-                high = middle
-            else:
-                low = middle
-        return high
 
-    return 1.0 - largest_rate(errors), largest_rate(cases - errors)
+def cluster_upper_bound(
+    cases: NDArray[np.int64], errors: NDArray[np.int64], largest_cluster: int, level: float
+) -> float:
+    """One-sided upper bound for the error rate of cases in clusters: `cluster_p_value` inverted by bisection.
+
+    The p-value falls as the rate that it tests rises, because every factor of the capital grows with it.
+    """
+    low, high = 0.0, 1.0  # the rate `high` is excluded, or 1; the rate `low` is not
+    for _ in range(30):
+        middle = (low + high) / 2.0
+        if cluster_p_value(cases, errors, middle, largest_cluster) <= level:
+            high = middle
+        else:
+            low = middle
+    return high
 
 
 def lower_bound(hits: Any, cases: Any, confidence: float) -> Any:

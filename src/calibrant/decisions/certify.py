@@ -116,16 +116,16 @@ def certify(
         kept.append(passed)
         if not passed:
             budget = 0.0
-    errors = _at_least(confidence[~correct], grid)
-    return Certificate(grid, _at_least(confidence, grid), errors, np.array(levels), np.array(kept), float(gain.max()))
+    errors = at_least(confidence[~correct], grid)
+    return Certificate(grid, at_least(confidence, grid), errors, np.array(levels), np.array(kept), float(gain.max()))
 
 
 def _independent_test(
     confidence: NDArray[np.float64], correct: NDArray[np.bool_], grid: NDArray[np.float64], largest_error: float
 ) -> _PValue:
     """Exact binomial tests of independent cases, for all thresholds at once."""
-    errors = _at_least(confidence[~correct], grid)
-    p_values: list[float] = error_p_value(errors, _at_least(confidence, grid), largest_error).tolist()
+    errors = at_least(confidence[~correct], grid)
+    p_values: list[float] = error_p_value(errors, at_least(confidence, grid), largest_error).tolist()
     return p_values.__getitem__
 
 
@@ -140,7 +140,7 @@ def _clustered_test(
     order = np.argsort(-confidence, kind="stable")
     numbers = np.unique(clusters, return_inverse=True)[1]
     ranked, wrong = numbers[order], ~correct[order]
-    reached = _at_least(confidence, grid)
+    reached = at_least(confidence, grid)
     largest_cluster = int(np.bincount(numbers).max(initial=1))
 
     def p_value(at: int) -> float:
@@ -152,7 +152,7 @@ def _clustered_test(
     return p_value
 
 
-def _at_least(values: NDArray[np.float64], grid: NDArray[np.float64]) -> NDArray[np.int64]:
+def at_least(values: NDArray[np.float64], grid: NDArray[np.float64]) -> NDArray[np.int64]:
     """How many values reach each threshold."""
     return np.asarray(len(values) - np.searchsorted(np.sort(values), grid, side="left"), dtype=np.int64)
 

@@ -1,23 +1,26 @@
 """`choose_threshold`: the lowest threshold at which an accuracy can be promised."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.checks import fraction
-from calibrant.decisions.bounds import MOST_CASES, cases_at_rate, cases_without_error, lower_bound
+from calibrant.checks import fraction, number
+from calibrant.decisions.bounds import cases_without_error, error_p_value
 from calibrant.decisions.case_columns import read_members
-from calibrant.decisions.certify import Certificate, Starts, certify, parts_of
+from calibrant.decisions.certify import Certificate, Starts, at_least, certify, parts_of
 from calibrant.decisions.risk_coverage import CostMatrix, CostModel, check_costs, last_minimum
 from calibrant.decisions.rule import Costs, Evidence, GroupEvidence, RoutingRule, route_all
+from calibrant.decisions.shortfall import most_needed, note_kept, note_nothing, note_supported, supported_accuracy
 from calibrant.errors import invalid
 from calibrant.metrics.metric import Groups
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, require_predictions
 
-# With fewer cases than this at a threshold nothing is said about its error rate.
-_JUDGED = 10
+# Share of the cases that the search "split" spends to find its start, and how many quantiles of them it tests.
+_SPENT = 0.25
+_QUANTILES = 101
 
 
 def choose_threshold(
@@ -33,6 +36,10 @@ def choose_threshold(
     cost_matrix: CostMatrix | None = None,
     thresholds: Sequence[float] | None = None,
     starts: Starts | None = None,
+    search: Literal["fixed", "split", "both"] = "fixed",
+    candidates: Sequence[Predictions] = (),
+    reserve: float = 0.0,
+    seed: int = 0,
 ) -> RoutingRule:
     """Find the lowest threshold at which the accuracy of what is automated is at least the target.
 
@@ -59,27 +66,125 @@ def choose_threshold(
         cost_matrix: Instead of `cost_error`: row y, column k is the cost of deciding k if y is true, shape (K, K).
         thresholds: Thresholds to consider, fixed in advance; None for `default_thresholds`.
         starts: Where the search may begin again, fixed in advance; None for `default_starts`.
+        search: Decide on it before you look. "fixed" tests `thresholds` from `starts`. "split" spends a quarter of the
+            cases, drawn at random, to find thresholds and a start, and tests on the others: better for models whose
+            confidences are far off. "both" divides the level between the two and takes what automates more.
+        candidates: The same cases as other models, calibrators or scores see them, in the same order. The level is
+            divided among `predictions` and these, so that the rule that automates most may be taken;
+            `rule.candidate` is its number, 0 for `predictions`.
+        reserve: Share of the level that is reserved for `rule.supported`, the highest accuracy that the cases show
+            if the target cannot be promised. Without a share that figure is exploratory.
+        seed: Seed of the random quarter of `search`.
 
     Returns:
-        A rule; `threshold` is None if nothing can be promised, and `evidence.cases_needed` then says how many cases
-        would probably do.
+        A rule; `threshold` is None if nothing can be promised. `evidence.cases_needed` then says how many cases would
+        probably do, and `supported` what these cases show.
     """
     target_accuracy = fraction("target_accuracy", target_accuracy)
     confidence = fraction("confidence", confidence)
+    if not 0 <= number("reserve", reserve) < 1:
+        raise invalid("reserve", "be a share of the level, at least 0 and below 1", reserve)
+    if search not in ("fixed", "split", "both"):
+        raise invalid("search", "be 'fixed', 'split' or 'both'", repr(search))
+    if groups is not None and per_class:
+        raise invalid("groups", "be left out with per_class", "both", "Choose one of the two promises.")
+    require_predictions(predictions)
+    options: dict[str, Any] = {"per_class": per_class, "groups": groups, "clusters": clusters, "reserve": reserve}
+    options |= {"cost_error": cost_error, "cost_review": cost_review, "cost_matrix": cost_matrix}
+    options |= {"thresholds": thresholds, "starts": starts}
+    seen = [predictions, *candidates]
+    _check_same_cases(seen)
+    searches = {"fixed": ("fixed",), "split": ("split",), "both": ("fixed", "split")}[search]
+    parts = len(seen) * len(searches)
+    options["level"] = (1.0 - confidence) / parts
+    best: RoutingRule | None = None
+    for place, cases in enumerate(seen):
+        for way in searches:
+            if way == "fixed":
+                rule = _fixed_search(cases, target_accuracy, confidence, **options)
+            else:
+                rule = _split_search(cases, target_accuracy, confidence, seed, **options)
+            if len(seen) > 1:
+                rule = replace(rule, candidate=place)
+            if best is None or _better(rule, best):
+                best = rule
+    assert best is not None
+    if parts == 1:
+        return best
+    paid = f"It is the best of {parts} that were tried, each tested with 1/{parts} of the error probability."
+    return replace(best, note=f"{best.note} {paid}")
+
+
+def _check_same_cases(seen: Sequence[Predictions]) -> None:
+    for cases in seen[1:]:
+        require_predictions(cases)
+        if not np.array_equal(cases.targets, seen[0].targets):
+            got = "others" if len(cases) == len(seen[0]) else f"{len(cases)} cases"
+            raise invalid("candidates", f"be predictions for the same {len(seen[0])} cases, in the same order", got)
+
+
+def _better(rule: RoutingRule, best: RoutingRule) -> bool:
+    """Whether a rule costs less or, without costs, automates more."""
+    if rule.costs is not None and best.costs is not None:
+        return rule.costs.per_1000 < best.costs.per_1000
+    return rule.automation_rate > best.automation_rate
+
+
+def _split_search(
+    predictions: Predictions, target_accuracy: float, confidence: float, seed: int, **options: Any
+) -> RoutingRule:
+    """Find thresholds and a start on a quarter of the cases, and test on the others.
+
+    The others know nothing of that choice, so for them thresholds and start are fixed in advance. The start is the
+    quantile whose test would have the smallest p-value if the other cases were three copies of the quarter.
+    """
+    clusters = options["clusters"]
+    if any(column is not None and not isinstance(column, str) for column in (clusters, options["groups"])):
+        raise invalid("groups and clusters", "name columns for a search that splits the cases", "values")
+    some, rest = predictions.split(_SPENT, seed=seed, clusters=clusters)
+    routed = route_all(some)
+    wrong = routed.confidence[routed.predicted != some.targets]
+    quantiles = np.linspace(0.0, 1.0, _QUANTILES)
+    cuts = np.unique(np.quantile(routed.confidence, quantiles, method="higher"))
+    times = len(rest) // max(len(some), 1)
+    cases = times * at_least(routed.confidence, cuts)
+    p_values = error_p_value(times * at_least(wrong, cuts), cases, 1.0 - target_accuracy)
+    start = float(cuts[int(np.argmin(p_values))])
+    options |= {"thresholds": cuts.tolist(), "starts": [start]}
+    rule = _fixed_search(rest, target_accuracy, confidence, **options)
+    spent = f"{len(some):,} other cases were spent to find where to start."
+    return replace(rule, fitted_on=predictions.origin.sha256, note=f"{rule.note} {spent}")
+
+
+def _fixed_search(
+    predictions: Predictions,
+    target_accuracy: float,
+    confidence: float,
+    *,
+    level: float,
+    per_class: bool,
+    groups: Groups | None,
+    clusters: Groups | None,
+    cost_error: float | None,
+    cost_review: float | None,
+    cost_matrix: CostMatrix | None,
+    thresholds: Sequence[float] | None,
+    starts: Starts | None,
+    reserve: float,
+) -> RoutingRule:
+    """Test thresholds that were fixed in advance, and take the lowest or the cheapest that is kept."""
     costs = check_costs(cost_error, cost_review, cost_matrix, predictions)
     routed = route_all(predictions)
     correct = routed.predicted == predictions.targets
-    if groups is not None and per_class:
-        raise invalid("groups", "be left out with per_class", "both", "Choose one of the two promises.")
     members = read_members(predictions, groups, clusters)
     lines = [np.arange(len(predictions))]
     if per_class:
         lines = [np.flatnonzero(routed.predicted == k) for k in range(predictions.n_classes)]
-    level = (1.0 - confidence) / len(lines)
-    search = _Search(routed.confidence, correct, members.clusters, target_accuracy, level, thresholds, starts)
+    part = level * (1.0 - reserve) / len(lines)
+    search = _Search(routed.confidence, correct, members.clusters, target_accuracy, part, thresholds, starts)
     if costs is not None:
         search = replace(search, costs=costs, paid=costs.of_rows(predictions.targets, routed.predicted))
-    fewest = cases_without_error(target_accuracy, level * max(parts_of(starts, target_accuracy).values()))
+    fewest = cases_without_error(target_accuracy, part * max(parts_of(starts, target_accuracy).values()))
     promised = {name: rows for name, rows in members.groups.items() if len(rows) >= fewest}
     tables = [search.certify(line, *promised.values()) for line in lines]
     cuts = tuple(search.pick(table, line) for table, line in zip(tables, lines, strict=True))
@@ -89,14 +194,25 @@ def choose_threshold(
     automate = routed.confidence >= rule.thresholds[routed.predicted]
     automated, errors = int(automate.sum()), int((automate & ~correct).sum())
     evidence = Evidence.of_counts(len(predictions), automated, errors)
+    supported = None
     if any(table.kept.any() for table in tables):
-        note = _note_kept(rule)
+        note = note_kept(rule)
     else:
+        supported = supported_accuracy(
+            routed.confidence,
+            correct,
+            members.clusters,
+            target_accuracy=target_accuracy,
+            level=level * (reserve or 1.0),
+            reserved=reserve > 0,
+        )
         alone = [[search.certify(rows)] for rows in promised.values()]
-        needed = _most_needed([tables, *alone], target_accuracy, confidence, len(predictions))
+        needed = most_needed([tables, *alone], target_accuracy, confidence, len(predictions))
         evidence = replace(evidence, cases_needed=needed.cases)
         crowded = any(search.crowded(line, needed.judged) for line in lines)
-        note = _note_nothing(rule, tables[0].largest_part, len(predictions), needed, crowded=crowded)
+        note = note_nothing(rule, tables[0].largest_part, len(predictions), needed, crowded=crowded)
+        if supported is not None:
+            note = f"{note} {note_supported(supported)}"
     group_evidence = members.evidence(automate, correct, promised)
     if group_evidence is not None:
         note = f"{note} {search.note_on_groups(group_evidence, promised, fewest, automated)}"
@@ -113,6 +229,7 @@ def choose_threshold(
         evidence=evidence,
         costs=search.costs_of(evidence, automate),
         fitted_on=predictions.origin.sha256,
+        supported=supported,
         note=note,
     )
 
@@ -216,101 +333,3 @@ def _listed(names: list[str]) -> str:
     if len(names) > 8:
         return f"{', '.join(names[:8])} ..."
     return ", ".join(names)
-
-
-@dataclass(frozen=True)
-class _Needed:
-    """How many labelled cases would do.
-
-    Attributes:
-        cases: None if the cases exclude the target.
-        as_seen: Whether the error rates seen are enough for that, or only the lowest that are still possible.
-        judged: How many cases a threshold must have to be judged.
-    """
-
-    cases: int | None
-    as_seen: bool
-    judged: int
-
-
-def _cases_needed(tables: list[Certificate], target: float, confidence: float, cases: int) -> _Needed:
-    """Total cases at which some start would pass if the shares of automated cases stayed as seen.
-
-    First with the error rates as seen. If each of these is above what the target allows, with the lowest rates that
-    are compatible with what was seen (one-sided exact bound at `confidence`; 0 if too few cases were seen to judge).
-    Only if these too are above it at every threshold do the cases exclude the target.
-    """
-    # A handful of cases without an error says nothing about a rate; they count only if there is nothing else.
-    judged = max(_JUDGED, cases // 50)
-    seen: list[tuple[int, int, float]] = []
-    for table in tables:
-        usable = (table.levels > 0) & (table.cases > 0)
-        if (usable & (table.cases >= judged)).any():
-            usable &= table.cases >= judged
-        columns = table.cases[usable].tolist(), table.errors[usable].tolist(), table.levels[usable].tolist()
-        seen += zip(*columns, strict=True)
-
-    def total(rate: Callable[[int, int], float]) -> int | None:
-        totals = []
-        for count, errors, level in seen:
-            automated = cases_at_rate(rate(errors, count), target, level)
-            if automated is not None:
-                totals.append(max(-(-automated * cases // count), cases + 1))
-        if not totals:
-            return None
-        return min(*totals, MOST_CASES)
-
-    def lowest(errors: int, count: int) -> float:
-        if count < _JUDGED:
-            return 0.0
-        return float(lower_bound(errors, count, confidence))
-
-    as_seen = total(lambda errors, count: errors / count)
-    if as_seen is not None:
-        return _Needed(as_seen, True, judged)
-    return _Needed(total(lowest), False, judged)
-
-
-def _most_needed(lines: list[list[Certificate]], target: float, confidence: float, cases: int) -> _Needed:
-    """What the most demanding line needs: all cases, or a group that is promised the target too."""
-    each = [_cases_needed(tables, target, confidence, cases) for tables in lines]
-    for needed in each:
-        if needed.cases is None:
-            return needed
-    return max(each, key=lambda needed: needed.cases or 0)
-
-
-def _promise(rule: RoutingRule) -> str:
-    target, confidence = 100 * (rule.target_accuracy or 0.0), 100 * (rule.confidence or 0.0)
-    return f"an accuracy of at least {target:.6g} % with {confidence:.6g} % confidence"
-
-
-def _note_kept(rule: RoutingRule) -> str:
-    if not rule.automates:
-        return "Reviewing every case costs less than automating at any threshold that keeps the promise."
-    if rule.class_thresholds is not None and rule.n_classes > 1:
-        return f"What is automated has {_promise(rule)} in every class."
-    return f"What is automated has {_promise(rule)}."
-
-
-def _note_nothing(rule: RoutingRule, largest_part: float, cases: int, needed: _Needed, *, crowded: bool) -> str:
-    start = f"No threshold can be promised: {cases} cases do not show {_promise(rule)} at any threshold."
-    if needed.cases is None:
-        tested = f"{start} Errors are too frequent at every threshold that"
-        if crowded:
-            return (
-                f"{tested} is tested, but not among the most confident cases: confidences crowd near 1. "
-                "Calibrate them first, on other cases; route fit --calibrate does both."
-            )
-        return f"{tested} at least {needed.judged} cases reach: more cases will not help, a better model will."
-    about = "About"
-    if needed.cases >= MOST_CASES:
-        about = "More than"
-    errors = "if errors stay as rare"
-    if not needed.as_seen:
-        errors = "if errors are as rare as these few cases still allow, more if not"
-    fewest = cases_without_error(rule.target_accuracy or 0.0, largest_part)
-    return (
-        f"{start} {about} {needed.cases:,} cases would be needed {errors} "
-        f"(at the very least {fewest:,} automated ones without any error)."
-    )

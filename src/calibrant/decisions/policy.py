@@ -5,7 +5,8 @@ and a policy, so there is one place for a temperature and nobody has to match a 
 """
 
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -20,16 +21,29 @@ from calibrant.decisions.choose import choose_threshold
 from calibrant.decisions.rule import Routed, RoutingRule, checked_scores
 from calibrant.decisions.shortlist import Shortlist
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid, naming
-from calibrant.files import check_format, content_digest, read_json, write_with_digest
+from calibrant.files import check_format, content_digest, read_json, typed, write_with_digest
 from calibrant.predictions import Kind, Origin, Predictions, in_order_of, names_or_numbers, require_predictions
 from calibrant.predictions.columns import as_class_names
 from calibrant.predictions.rows import Precision, logits_of, probabilities_of
-from calibrant.tables import Displayed, Table
+from calibrant.tables import Displayed, ShownFields, Table
 
 FILE_NAME = "policy.json"
 _FORMAT = "calibrant-policy"
 _VERSION = 1
 _NOT_FOR_TWO = "This needs a rule of `calibrant route fit`, and the policy has one of `calibrant route binary`."
+
+
+@dataclass(frozen=True)
+class Fit(ShownFields):
+    """A rule that was fitted on some cases.
+
+    Attributes:
+        cases: SHA-256 of their file.
+        what: Calibrator and promise, as text.
+    """
+
+    cases: str
+    what: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,6 +59,9 @@ class Policy(Displayed):
         rule: Decides on what the calibrator returns; None to automate nothing.
         shortlist: The classes that a person looks at first; None for none.
         class_names: Names of the classes in the order of the scores; by default those of the parts.
+        fits: The distinct rules that are known to have been fitted on files, of which this policy has one. Choosing
+            among several rules of one file breaks the confidence of the promise, so `with_rule` warns from the second
+            on. It is no part of `digest`.
 
     >>> policy = Policy(2, rule=RoutingRule(threshold=0.9, n_classes=2))
     >>> policy.decide([[3.0, 0.0], [0.4, 0.6]], kind="logits").decisions
@@ -56,6 +73,7 @@ class Policy(Displayed):
     rule: RoutingRule | BinaryRule | None = None
     shortlist: Shortlist | None = None
     class_names: tuple[str, ...] | None = None
+    fits: tuple[Fit, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse parts that do not fit together."""
@@ -116,11 +134,34 @@ class Policy(Displayed):
         """This policy with another calibrator. The rule and the shortlist go, unless the new one computes the same."""
         if calibrator is not None and self.calibrator is not None and calibrator.digest == self.calibrator.digest:
             return replace(self, calibrator=calibrator)
-        return Policy(self.n_classes, calibrator, class_names=self.class_names)
+        return Policy(self.n_classes, calibrator, class_names=self.class_names, fits=self.fits)
 
     def with_rule(self, rule: RoutingRule | BinaryRule | None) -> "Policy":
-        """This policy with another rule, fitted on `policy.calibrate(cases)`. A shortlist of the old rule goes."""
-        return replace(self, rule=rule, shortlist=None)
+        """This policy with another rule, fitted on `policy.calibrate(cases)`. A shortlist of the old rule goes.
+
+        Warns if another rule is known to have been fitted on the same file.
+        """
+        policy = replace(self, rule=rule, shortlist=None)
+        promise = _promise_of(rule)
+        if rule is None or rule.fitted_on is None or not promise:
+            return policy
+        calibrator = "raw scores"
+        if self.calibrator is not None:
+            calibrator = self.calibrator.describe()
+        policy = policy.remember([Fit(rule.fitted_on, f"{promise}, {calibrator}")])
+        known = [fit.what for fit in policy.fits if fit.cases == rule.fitted_on]
+        if len(known) > 1:
+            text = (
+                f"{len(known)} different rules were fitted on the same cases ({'; '.join(known)}). If you choose among "
+                "them by what they automate, the promise no longer has its confidence: decide beforehand, use new "
+                "cases, or pass candidates to choose_threshold, which pays for the choice."
+            )
+            warnings.warn(text, CalibrantWarning, stacklevel=2)
+        return policy
+
+    def remember(self, fits: Iterable[Fit]) -> "Policy":
+        """This policy, which also knows of other fits."""
+        return replace(self, fits=tuple(dict.fromkeys([*self.fits, *fits])))
 
     # -- raw scores in -------------------------------------------------------------------------------------------
 
@@ -224,7 +265,7 @@ class Policy(Displayed):
     @property
     def digest(self) -> str:
         """SHA-256 of everything that decides: the version of a policy that a decision log names."""
-        content = self.to_dict()
+        content = replace(self, fits=()).to_dict()
         if self.calibrator is not None:
             content["calibrator"] = self.calibrator.digest  # what it computes, whatever it was fitted on
         return content_digest(content)
@@ -243,6 +284,8 @@ class Policy(Displayed):
             content["rule"] = {"kind": "binary", **self.rule.to_dict()}
         if self.shortlist is not None:
             content["shortlist"] = self.shortlist.to_dict()
+        if self.fits:
+            content["fits"] = [asdict(fit) for fit in self.fits]
         return content
 
     @classmethod
@@ -250,8 +293,8 @@ class Policy(Displayed):
         """Build a policy from what `to_dict` returned."""
         members, _ = check_format(content, what="policy", name=_FORMAT, version=_VERSION, where=where)
         expected = {"n_classes", "class_names", "calibrator", "rule", "shortlist"}
-        if members.keys() != expected:
-            got = ", ".join(sorted(members.keys() ^ expected))
+        if members.keys() - {"fits"} != expected:
+            got = ", ".join(sorted((members.keys() - {"fits"}) ^ expected))
             raise invalid(where, "be an undamaged policy", f"one whose members differ in {got}")
         names = members["class_names"]
         if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
@@ -268,6 +311,7 @@ class Policy(Displayed):
                 parts["rule"] = _rule_from(members["rule"], where)
             if members["shortlist"] is not None:
                 parts["shortlist"] = Shortlist.from_dict(members["shortlist"], where=where)
+            parts["fits"] = typed(tuple[Fit, ...], members.get("fits", []), what="policy", where=where)
             return cls(members["n_classes"], **parts)
 
     def save(self, path: str | Path) -> None:
@@ -367,6 +411,25 @@ def fit_policy(
         calibrator = fit_calibrator(some, calibrator, seed=seed).calibrator
     policy = Policy(predictions.n_classes, calibrator, class_names=predictions.class_names)
     return policy.with_rule(choose_threshold(policy.calibrate(rest), target_accuracy, **options))
+
+
+def _promise_of(rule: RoutingRule | BinaryRule | None) -> str:
+    """What a rule promises, and in which way; "" for a rule without a promise."""
+    if isinstance(rule, BinaryRule):
+        shares = {"sensitivity": rule.sensitivity, "specificity": rule.specificity}
+        return " and ".join(f"{name} {share:g}" for name, share in shares.items() if share is not None)
+    if rule is None or rule.target_accuracy is None:
+        return ""
+    words = [f"accuracy {rule.target_accuracy:g} with confidence {rule.confidence:g}"]
+    if rule.class_thresholds is not None:
+        words.append("per class")
+    if rule.groups is not None:
+        words.append(f"for groups of {rule.groups}")
+    if rule.cluster_column is not None:
+        words.append(f"by clusters of {rule.cluster_column}")
+    if rule.costs is not None:
+        words.append("cheapest")
+    return " ".join(words)
 
 
 def _same_classes(name: str, found: int, wanted: int) -> None:

@@ -146,6 +146,24 @@ class Costs(ShownFields):
     matrix: tuple[tuple[float, ...], ...] | None = None
 
 
+@dataclass(frozen=True)
+class Supported(ShownFields):
+    """What the cases show if the target cannot be promised.
+
+    Attributes:
+        accuracy, threshold: The highest lower bound of the accuracy over a fixed grid of thresholds, and where it is.
+        automated: Share of the cases that this threshold automates.
+        reserved: Whether part of the level was reserved for it, so that it is promised; otherwise it is exploratory.
+        least_review: Least share of cases that must be reviewed to reach the target, whatever the score.
+    """
+
+    accuracy: float
+    threshold: float
+    automated: float
+    reserved: bool
+    least_review: float
+
+
 @dataclass(frozen=True, repr=False)
 class RoutingRule(Displayed, Part):
     """Automate a case if its top probability reaches the threshold; send the others to a person.
@@ -163,6 +181,8 @@ class RoutingRule(Displayed, Part):
         cluster_column: Name of the column of the clusters, which checks and the monitor need too.
         largest_cluster: Most cases that a cluster had, and that a later one may have.
         weight_column, weight_seed: Column and seed by which the cases were drawn (`sample_by_weights`); None for none.
+        supported: What the cases show, if the target cannot be promised.
+        candidate: Number of the candidate that was chosen; None if there was one only.
     """
 
     _what: ClassVar[str] = "routing rule"
@@ -174,6 +194,8 @@ class RoutingRule(Displayed, Part):
         "largest_cluster",
         "weight_column",
         "weight_seed",
+        "supported",
+        "candidate",
     )
 
     threshold: float | None
@@ -193,6 +215,8 @@ class RoutingRule(Displayed, Part):
     largest_cluster: int | None = None
     weight_column: str | None = None
     weight_seed: int | None = None
+    supported: Supported | None = None
+    candidate: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse a rule that cannot be applied."""

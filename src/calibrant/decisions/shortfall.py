@@ -1,0 +1,178 @@
+"""If no threshold can be promised: what the cases support, what must be reviewed, and how many more would do."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.decisions.bounds import (
+    MOST_CASES,
+    cases_at_rate,
+    cases_without_error,
+    cluster_upper_bound,
+    lower_bound,
+)
+from calibrant.decisions.certify import Certificate
+from calibrant.decisions.rule import RoutingRule, Supported
+
+# With fewer cases than this at a threshold nothing is said about its error rate.
+_JUDGED = 10
+# Thresholds of the band of supported accuracies. They depend on neither the target nor the cases.
+_BAND = np.concatenate([1.0 - np.geomspace(1e-4, 0.5, 16), [0.4, 0.3, 0.2, 0.0]])
+
+
+def supported_accuracy(
+    confidence: NDArray[np.float64],
+    correct: NDArray[np.bool_],
+    clusters: NDArray[np.int64] | None,
+    *,
+    target_accuracy: float,
+    level: float,
+    reserved: bool,
+) -> Supported | None:
+    """The highest accuracy that the cases show at some threshold of a fixed grid; None if they show none above 0.
+
+    The lower bounds of all thresholds hold together with probability at least 1 - level (exact bounds with equal parts
+    of the level, as in Learn then Test, Angelopoulos et al. 2021), so the highest of them may be taken afterwards. The
+    share that must be reviewed: with an error rate m of the model and at most a of the automated cases wrong, a share r
+    of reviewed cases must satisfy m <= r + (1 - r) a, whatever decides which cases are automated.
+    """
+
+    def least_share(hits: NDArray[np.bool_], among: NDArray[np.bool_], tail: float) -> float:
+        """Lower bound at this level of the share of hits among some of the cases."""
+        if not (hits & among).any():
+            return 0.0
+        if clusters is None:
+            return float(lower_bound((hits & among).sum(), among.sum(), 1.0 - tail))
+        sizes = np.bincount(clusters)
+        cases = np.bincount(clusters[among], minlength=len(sizes))
+        others = np.bincount(clusters[among & ~hits], minlength=len(sizes))
+        return 1.0 - cluster_upper_bound(cases, others, int(sizes.max()), tail)
+
+    accuracy = best = 0.0
+    for threshold in _BAND.tolist():
+        bound = least_share(correct, confidence >= threshold, level / len(_BAND))
+        if bound >= accuracy:
+            accuracy, best = bound, threshold
+    if accuracy == 0.0:
+        return None
+    allowed = 1.0 - target_accuracy
+    wrong = least_share(~correct, np.ones(len(correct), dtype=np.bool_), level)
+    automated = float((confidence >= best).mean())
+    return Supported(accuracy, best, automated, reserved, max(0.0, (wrong - allowed) / (1.0 - allowed)))
+
+
+def note_supported(supported: Supported) -> str:
+    """What the cases support, in two or three sentences."""
+    kind = "an exploratory figure, because no part of the level was reserved for it"
+    if supported.reserved:
+        kind = "promised, because part of the level was reserved for it"
+    sentences = [
+        f"At a threshold of {supported.threshold:.4g}, which automates {100 * supported.automated:.1f} %, these cases "
+        f"support an accuracy of {100 * supported.accuracy:.2f} % ({kind})."
+    ]
+    if supported.least_review > 0:
+        share = f"{100 * supported.least_review:.1f} %"
+        sentences.append(f"At the target at least {share} of the cases must be reviewed, whatever the score.")
+    return " ".join(sentences)
+
+
+@dataclass(frozen=True)
+class Needed:
+    """How many labelled cases would do.
+
+    Attributes:
+        cases: None if the cases exclude the target.
+        as_seen: Whether the error rates seen are enough for that, or only the lowest that are still possible.
+        judged: How many cases a threshold must have to be judged.
+    """
+
+    cases: int | None
+    as_seen: bool
+    judged: int
+
+
+def _cases_needed(tables: list[Certificate], target: float, confidence: float, cases: int) -> Needed:
+    """Total cases at which some start would pass if the shares of automated cases stayed as seen.
+
+    First with the error rates as seen. If each of these is above what the target allows, with the lowest rates that
+    are compatible with what was seen (one-sided exact bound at `confidence`; 0 if too few cases were seen to judge).
+    Only if these too are above it at every threshold do the cases exclude the target.
+    """
+    # A handful of cases without an error says nothing about a rate; they count only if there is nothing else.
+    judged = max(_JUDGED, cases // 50)
+    seen: list[tuple[int, int, float]] = []
+    for table in tables:
+        usable = (table.levels > 0) & (table.cases > 0)
+        if (usable & (table.cases >= judged)).any():
+            usable &= table.cases >= judged
+        columns = table.cases[usable].tolist(), table.errors[usable].tolist(), table.levels[usable].tolist()
+        seen += zip(*columns, strict=True)
+
+    def total(rate: Callable[[int, int], float]) -> int | None:
+        totals = []
+        for count, errors, level in seen:
+            automated = cases_at_rate(rate(errors, count), target, level)
+            if automated is not None:
+                totals.append(max(-(-automated * cases // count), cases + 1))
+        if not totals:
+            return None
+        return min(*totals, MOST_CASES)
+
+    def lowest(errors: int, count: int) -> float:
+        if count < _JUDGED:
+            return 0.0
+        return float(lower_bound(errors, count, confidence))
+
+    as_seen = total(lambda errors, count: errors / count)
+    if as_seen is not None:
+        return Needed(as_seen, True, judged)
+    return Needed(total(lowest), False, judged)
+
+
+def most_needed(lines: list[list[Certificate]], target: float, confidence: float, cases: int) -> Needed:
+    """What the most demanding line needs: all cases, or a group that is promised the target too."""
+    each = [_cases_needed(tables, target, confidence, cases) for tables in lines]
+    for needed in each:
+        if needed.cases is None:
+            return needed
+    return max(each, key=lambda needed: needed.cases or 0)
+
+
+def _promise(rule: RoutingRule) -> str:
+    target, confidence = 100 * (rule.target_accuracy or 0.0), 100 * (rule.confidence or 0.0)
+    return f"an accuracy of at least {target:.6g} % with {confidence:.6g} % confidence"
+
+
+def note_kept(rule: RoutingRule) -> str:
+    """The promise as a sentence."""
+    if not rule.automates:
+        return "Reviewing every case costs less than automating at any threshold that keeps the promise."
+    if rule.class_thresholds is not None and rule.n_classes > 1:
+        return f"What is automated has {_promise(rule)} in every class."
+    return f"What is automated has {_promise(rule)}."
+
+
+def note_nothing(rule: RoutingRule, largest_part: float, cases: int, needed: Needed, *, crowded: bool) -> str:
+    """Why nothing is promised, and what would help."""
+    start = f"No threshold can be promised: {cases} cases do not show {_promise(rule)} at any threshold."
+    if needed.cases is None:
+        tested = f"{start} Errors are too frequent at every threshold that"
+        if crowded:
+            return (
+                f"{tested} is tested, but not among the most confident cases: confidences crowd near 1. "
+                "Calibrate them first, on other cases; route fit --calibrate does both."
+            )
+        return f"{tested} at least {needed.judged} cases reach: more cases will not help, a better model will."
+    about = "About"
+    if needed.cases >= MOST_CASES:
+        about = "More than"
+    errors = "if errors stay as rare"
+    if not needed.as_seen:
+        errors = "if errors are as rare as these few cases still allow, more if not"
+    fewest = cases_without_error(rule.target_accuracy or 0.0, largest_part)
+    return (
+        f"{start} {about} {needed.cases:,} cases would be needed {errors} "
+        f"(at the very least {fewest:,} automated ones without any error)."
+    )
