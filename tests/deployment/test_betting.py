@@ -94,47 +94,74 @@ def test_bounds_hold_at_every_case_also_while_the_rate_changes():
     assert 0 < missed <= 0.2 * 400
 
 
-def slow_rank_capital(ranks, first=0):
+def slow_histogram(ranks, bins, imagined):
+    capital, counts = 1.0, [0] * bins
+    for rank in ranks:
+        place = min(int(rank * bins), bins - 1)
+        capital *= bins * (counts[place] + imagined) / (sum(counts) + imagined * bins)
+        counts[place] += 1
+    return capital
+
+
+def slow_one_bin(ranks, bins, odds):
+    """Every bin by itself: its probability becomes `chance`, and the others stay equally likely."""
+    chance = odds / (odds + bins - 1)
+    capitals = [1.0] * bins
+    for rank in ranks:
+        place = min(int(rank * bins), bins - 1)
+        for number in range(bins):
+            probability = chance if number == place else (1 - chance) / (bins - 1)
+            capitals[number] *= probability * bins
+    return sum(capitals) / bins
+
+
+def slow_rank_capital(ranks, first=0, classes=None):
     starts = first_cases(len(ranks)).tolist()
     shares = [not_begun(np.array([at + 1]))[0] for at in starts]
+    bets = [(slow_histogram, bins, 10) for bins in (2, 6, 20)]
+    if classes is not None:
+        bets += [(slow_histogram, classes, imagined) for imagined in (2, 10, 40)]
+        bets += [(slow_one_bin, classes, odds) for odds in (2, 5)]
     found = []
     for now in range(first + 1, len(ranks) + 1):
-        total = 0.0
+        total = shares[-1]
         for at, start in enumerate(starts[:-1]):
             share = shares[at] - shares[at + 1]
             if start >= now:
                 total += share
-                continue
-            for bins in (2, 6, 20):
-                own, counts = 1.0, [0] * bins
-                for rank in ranks[start:now]:
-                    place = min(int(rank * bins), bins - 1)
-                    own *= bins * (counts[place] + 10) / (sum(counts) + 10 * bins)
-                    counts[place] += 1
-                total += share * own / 3
-        found.append(math.log(total + shares[-1]))
+            else:
+                total += share * np.mean([bet(ranks[start:now], *settings) for bet, *settings in bets])
+        found.append(math.log(total))
     return found
 
 
-def test_rank_capital_is_that_of_all_bets():
+@pytest.mark.parametrize("classes", [None, 2, 7])
+def test_rank_capital_is_that_of_all_bets(classes):
     ranks = np.random.default_rng(0).random(40) ** 2
-    assert rank_capital(ranks) == pytest.approx(slow_rank_capital(ranks.tolist()), abs=1e-10)
+    slow = slow_rank_capital(ranks.tolist(), classes=classes)
+    assert rank_capital(ranks, classes=classes) == pytest.approx(slow, abs=1e-10)
 
 
-def test_rank_capital_goes_on_from_block_to_block():
+@pytest.mark.parametrize("classes", [None, 30])
+def test_rank_capital_goes_on_from_block_to_block(classes):
     """The capital after some cases does not depend on the cases that come later."""
     ranks = np.random.default_rng(0).random(700) ** 1.2
-    whole = rank_capital(ranks)
-    assert whole[:40] == pytest.approx(rank_capital(ranks[:40]), abs=1e-10)
-    assert whole[-40:] == pytest.approx(slow_rank_capital(ranks.tolist(), first=660), abs=1e-9)
+    whole = rank_capital(ranks, classes=classes)
+    assert whole[:40] == pytest.approx(rank_capital(ranks[:40], classes=classes), abs=1e-10)
+    assert whole[-3:] == pytest.approx(slow_rank_capital(ranks.tolist(), 697, classes), abs=1e-9)
 
 
-def test_each_bet_on_ranks_is_fair():
+@pytest.mark.parametrize("classes", [None, 3])
+def test_each_bet_on_ranks_is_fair(classes):
     """One step: the mean of the capital over equally likely next ranks is the capital before."""
     past = np.random.default_rng(1).random(30) ** 2
-    nexts = (np.arange(60) + 0.5) / 60  # as many in each bin of 2, 6 and 20
-    after = [np.exp(rank_capital(np.append(past, rank))[-1]) for rank in nexts]
-    assert np.mean(after) == pytest.approx(np.exp(rank_capital(past)[-1]))
+    nexts = (np.arange(60) + 0.5) / 60  # as many in each bin of 2, 3, 6 and 20
+    after = [np.exp(rank_capital(np.append(past, rank), classes=classes)[-1]) for rank in nexts]
+    assert np.mean(after) == pytest.approx(np.exp(rank_capital(past, classes=classes)[-1]))
+
+
+def test_capital_of_many_ranks_in_one_bin_is_finite():
+    assert np.isfinite(rank_capital(np.full(5000, 0.99), classes=100)).all()
 
 
 def test_likeliest_start_finds_a_planted_change():

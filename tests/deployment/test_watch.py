@@ -8,6 +8,7 @@ from calibrant import Predictions
 from calibrant.decisions import RoutingRule, choose_threshold
 from calibrant.decisions.rule import GroupEvidence
 from calibrant.deployment import Stream, describe, watch
+from calibrant.deployment.signals import sameness_signal
 from calibrant.errors import InvalidInput
 from tests.deployment.conftest import draw, joined, with_rule
 
@@ -55,6 +56,26 @@ def test_a_class_that_becomes_frequent_is_named(rule, reference):
     watched = watch(Stream.of_predictions(with_rule(rule), rows), reference=reference)
     (alarm,) = [each for each in watched.alarms if each.about == "predicted classes"]
     assert alarm.detail.startswith("c: 2")
+
+
+@pytest.mark.parametrize("change", ["40 vanish and 20 triple", "neighbours trade places", "one class in five remains"])
+def test_classes_that_change_places_within_a_twentieth_are_noticed(change):
+    """100 classes. In each block of five, shares change while the share of the block stays."""
+    shares = {
+        "40 vanish and 20 triple": [0, 0, 3, 1, 1],
+        "neighbours trade places": [0.2, 1.8, 1, 0.2, 1.8],
+        "one class in five remains": [5, 0, 0, 0, 0],
+    }
+    rng = np.random.default_rng(0)
+    before, after = np.full(100, 0.01), np.tile(shares[change], 20) / 100
+    reference, same = rng.choice(100, size=2000, p=before), rng.choice(100, size=2000, p=before)
+    changed = np.concatenate([same[:500], rng.choice(100, size=1500, p=after)])
+    names = tuple(map(str, range(100)))
+    settings = {"level": 0.01, "rows": np.arange(2000), "names": names}
+    assert sameness_signal("predicted classes", reference, same, **settings).alarm is None
+    signal = sameness_signal("predicted classes", reference, changed, **settings)
+    assert 500 < signal.alarm < 1500
+    assert 350 < signal.since < 650
 
 
 def for_groups(rule, **promised):

@@ -16,7 +16,12 @@ _ODDS = np.geomspace(1.1, 50.0, 12)
 _EXPONENTS = np.geomspace(0.01, 5.0, 20)
 # Numbers of bins of the histograms of ranks that are bet on, and the cases that each bin counts before the first one.
 _RESOLUTIONS = (2, 6, 20)
-_IMAGINED = 10.0
+_IMAGINED = (10.0,)
+# The same for ranks of classes with a bin per class. A small number lets a bet learn quickly that many classes changed,
+# a large one keeps it from losing much while few did.
+_IMAGINED_PER_CLASS = (2.0, 10.0, 40.0)
+# How much larger the odds of a single class may have become.
+_ONE_CLASS_ODDS = (2.0, 5.0)
 # Each bet on ranks begins this much later than the one before: fifty of them serve 50,000 cases.
 _SPACING = 1.2
 # Cases that are worked on at once.
@@ -129,7 +134,12 @@ def _lower_end(errors: Floats, cases: NDArray[np.int64], level: float) -> Floats
 def _log_sum_exp(values: Floats) -> Floats:
     """Logarithm of the sum of exponentials over the first axis; several times as fast as SciPy's on small arrays."""
     largest = values.max(axis=0)
-    return np.asarray(largest + np.log(np.exp(values - largest).sum(axis=0)))
+    return np.asarray(largest + np.log(_exp(values - largest).sum(axis=0)))
+
+
+def _exp(values: Floats) -> Floats:
+    """Exponentials, with 1e-304 for what is smaller: NumPy takes seven times as long for numbers that round to 0."""
+    return np.asarray(np.exp(np.maximum(values, -700.0)))
 
 
 def conformal_ranks(reference: NDArray[np.generic], new: NDArray[np.generic], *, seed: int = 0) -> Floats:
@@ -175,7 +185,7 @@ def first_cases(n: int) -> NDArray[np.int64]:
     return np.array(starts, dtype=np.int64)
 
 
-def rank_capital(ranks: Floats) -> Floats:
+def rank_capital(ranks: Floats, *, classes: int | None = None) -> Floats:
     """Bet that ranks are not spread evenly over (0, 1).
 
     Each bet keeps histograms of the ranks since it began and bets on the next rank accordingly. While ranks are
@@ -183,64 +193,106 @@ def rank_capital(ranks: Floats) -> Floats:
 
     Args:
         ranks: Result of `conformal_ranks`, shape (n,).
+        classes: Number of classes, if the values are classes: bet also with as many bins, on all bins and on each
+            single one. The bins must not follow the shares of the reference: ranks are uniform over all references,
+            not given one of them.
     """
     n = len(ranks)
     starts = first_cases(n)
     left = not_begun(starts + 1)
     # The share of a bet does not depend on n. Otherwise a later look would see another capital at an earlier case.
-    shares = np.log((left[:-1] - left[1:]) / len(_RESOLUTIONS))[:, None]
+    shares = np.log(left[:-1] - left[1:])[:, None]
     unused = np.log(left[np.searchsorted(starts, np.arange(n), side="right")])
-    starts = starts[:-1]
-    histograms = [_Histograms(ranks, bins, starts) for bins in _RESOLUTIONS]
+    players = [_RankBets(ranks, starts[:-1], bins, _IMAGINED) for bins in _RESOLUTIONS]
+    if classes is not None:
+        players.append(_RankBets(ranks, starts[:-1], classes, _IMAGINED_PER_CLASS, _ONE_CLASS_ODDS))
+    shares -= np.log(sum(player.bets for player in players))
     capital = np.empty(n)
     for first in range(0, n, _BLOCK):
         block = slice(first, min(first + _BLOCK, n))
         begun = int(np.searchsorted(starts, block.stop))
-        bets = [shares[:begun] + histogram.capital(block, begun) for histogram in histograms]
-        capital[block] = _log_sum_exp(np.concatenate([unused[None, block], *bets]))
+        # One sum per kind of bet, because small arrays stay in the cache.
+        sums = [_log_sum_exp(shares[:begun] + bets) for player in players for bets in player.capital(block, begun)]
+        capital[block] = _log_sum_exp(np.array([unused[block], *sums]))
     return capital
 
 
-class _Histograms:
-    """Histograms of one number of bins, each of the ranks since one start, and the capital of bets by them."""
+class _RankBets:
+    """Bets on ranks in bins, each since one of some starts.
 
-    def __init__(self, ranks: Floats, bins: int, starts: NDArray[np.int64]) -> None:
-        self.bins = bins
-        self.starts = starts
+    - By histograms: the next rank falls into a bin as often as ranks did since the bet began, after some imagined ones.
+    - On one bin: its odds became `odds` times as large; each bin has an equal part of the capital. After n ranks of
+      which c_j are in bin j, that is (bins / (odds + bins - 1))^n * mean_j odds^c_j. A rank in a bin with c earlier
+      ones adds (odds - 1) * odds^c to the sum over bins.
+    """
+
+    def __init__(
+        self,
+        ranks: Floats,
+        starts: NDArray[np.int64],
+        bins: int,
+        imagined: tuple[float, ...],
+        odds: tuple[float, ...] = (),
+    ) -> None:
+        self.bins, self.starts, self.odds = bins, starts, odds
+        self.bets = len(imagined) + len(odds)
         self.place = _bin_of(ranks, bins)
-        self.before = np.zeros_like(self.place)
-        for number in range(bins):
-            here = self.place == number
-            np.copyto(self.before, np.cumsum(here) - 1, where=here)
+        # Earlier ranks in the same bin.
+        order = np.argsort(self.place, kind="stable")
+        self.before = np.argsort(order) - np.searchsorted(self.place[order], self.place)
         # Ranks in each bin before each start.
         period = np.searchsorted(starts, np.arange(len(ranks)), side="right") - 1
         counts = np.bincount(period * bins + self.place, minlength=len(starts) * bins).reshape(len(starts), bins)
         self.earlier = np.cumsum(counts, axis=0) - counts
-        self.log_count = np.log(np.arange(len(ranks)) + _IMAGINED)
-        self.log_even = np.log(np.arange(len(ranks)) / bins + _IMAGINED)
-        self.so_far = np.zeros(len(starts))
+        seen = np.arange(len(ranks))
+        self.log_counts = [np.log(seen + number) for number in imagined]
+        self.log_evens = [np.log(seen / bins + number) for number in imagined]
+        self.so_far = np.zeros((len(imagined), len(starts)))
+        self.log_sums = np.full((len(odds), len(starts)), np.log(bins))
 
-    def capital(self, block: slice, begun: int) -> Floats:
-        """Capital of the first `begun` bets after each case of the next block; -inf before a bet begins."""
-        place = self.place[block]
-        same = self.before[block] - self.earlier[:begun, place]
+    def capital(self, block: slice, begun: int) -> list[Floats]:
+        """Capital of the first `begun` bets of each kind after each case of the next block; -inf before they begin."""
         since = np.arange(block.start, block.stop) - self.starts[:begun, None]
-        # Logarithm of the probability of this bin by the histogram, over 1 / bins.
-        gain = np.where(since >= 0, self.log_count[same] - self.log_even[since], 0.0)
-        total = self.so_far[:begun, None] + np.cumsum(gain, axis=1)
-        self.so_far[:begun] = total[:, -1]
-        return np.where(since >= 0, total, -np.inf)
+        same = self.before[block] - self.earlier[:begun, self.place[block]]
+        waiting = since < 0
+        some_wait = bool(self.starts[begun - 1] > block.start)
+        capitals = []
+        for log_count, log_even, so_far in zip(self.log_counts, self.log_evens, self.so_far, strict=True):
+            # Logarithm of the probability of this bin by the histogram, over 1 / bins.
+            total = log_count[same]
+            total -= log_even[since]
+            if some_wait:
+                total[waiting] = 0.0
+            total[:, 0] += so_far[:begun]
+            np.cumsum(total, axis=1, out=total)
+            so_far[:begun] = total[:, -1]
+            capitals.append(total)
+        for odds, log_sum in zip(self.odds, self.log_sums, strict=True):
+            added = np.log(odds - 1.0) + same * np.log(odds)
+            if some_wait:
+                added[waiting] = -np.inf
+            # The sum is at least as large as each term, and a block is short: nothing overflows or vanishes.
+            largest = np.maximum(added.max(axis=1), log_sum[:begun])[:, None]
+            total = _exp(added - largest)
+            total[:, 0] += np.exp(log_sum[:begun] - largest[:, 0])
+            total = largest + np.log(np.cumsum(total, axis=1))
+            log_sum[:begun] = total[:, -1]
+            capitals.append(total + ((since + 1) * np.log(self.bins / (odds + self.bins - 1.0)) - np.log(self.bins)))
+        if some_wait:
+            for total in capitals:
+                total[waiting] = -np.inf
+        return capitals
 
 
 def _bin_of(ranks: Floats, bins: int) -> NDArray[np.int64]:
     return np.minimum((ranks * bins).astype(np.int64), bins - 1)
 
 
-def likeliest_start(ranks: Floats) -> int:
+def likeliest_start(ranks: Floats, *, classes: int | None = None) -> int:
     """Case, counted from 0, at which a bet on ranks of shape (n,) had to begin to win most by the last case."""
     tried, step = first_cases(len(ranks))[:-1], len(ranks)
     while True:
-        best = int(tried[np.argmax([_final_capital(ranks[start:]) for start in tried])])
+        best = int(tried[np.argmax([_final_capital(ranks[start:], classes) for start in tried])])
         following = [*tried[tried > best].tolist(), len(ranks)][0]
         step = min(step, following - best) // 4
         if step < 1:
@@ -249,11 +301,14 @@ def likeliest_start(ranks: Floats) -> int:
         tried = np.arange(max(best - 4 * step, 0), min(best + 4 * step + 1, len(ranks)), step)
 
 
-def _final_capital(ranks: Floats) -> float:
-    """Capital after the last case of a bet that begins with the first one, all resolutions mixed evenly."""
+def _final_capital(ranks: Floats, classes: int | None) -> float:
+    """Capital after the last case of a bet by histograms that begins with the first one, all mixed evenly."""
+    histograms = [(bins, imagined) for bins in _RESOLUTIONS for imagined in _IMAGINED]
+    if classes is not None:
+        histograms += [(classes, imagined) for imagined in _IMAGINED_PER_CLASS]
     capitals = []
-    for bins in _RESOLUTIONS:
-        counts = np.bincount(_bin_of(ranks, bins), minlength=bins) + _IMAGINED
-        gain = gammaln(counts).sum() - bins * gammaln(_IMAGINED) + len(ranks) * np.log(bins)
-        capitals.append(gain - gammaln(counts.sum()) + gammaln(bins * _IMAGINED))
-    return float(np.logaddexp.reduce(capitals) - np.log(len(_RESOLUTIONS)))
+    for bins, imagined in histograms:
+        counts = np.bincount(_bin_of(ranks, bins), minlength=bins) + imagined
+        gain = gammaln(counts).sum() - bins * gammaln(imagined) + len(ranks) * np.log(bins)
+        capitals.append(gain - gammaln(counts.sum()) + gammaln(bins * imagined))
+    return float(np.logaddexp.reduce(capitals) - np.log(len(capitals)))

@@ -247,18 +247,20 @@ def sameness_signal(
         seed: Seed of the random choice between equal values.
     """
     ranks = conformal_ranks(reference, new, seed=seed)
-    capital = rank_capital(ranks)
+    classes = None
     before, after = reference, new
     if names is not None:
+        classes = len(names)
         # One number to show: the share of the class that is the most frequent in the reference.
         commonest = np.bincount(reference).argmax()
         before, after = reference == commonest, new == commonest
+    capital = rank_capital(ranks, classes=classes)
     measure = np.asarray(after, dtype=np.float64)
     alarm = since = since_seen = None
     detail = ""
     over = _first_over(capital, level)
     if over is not None:
-        change = likeliest_start(ranks[: over + 1])
+        change = likeliest_start(ranks[: over + 1], classes=classes)
         alarm, since, since_seen = int(rows[over]) + 1, int(rows[change]) + 1, float(measure[change:].mean())
         if names is not None:
             detail = _changed_most(reference, new[change:], names)
