@@ -7,8 +7,9 @@ import pytest
 from calibrant import Predictions
 from calibrant.decisions import RoutingRule, choose_threshold
 from calibrant.decisions.rule import GroupEvidence
-from calibrant.deployment import Stream, describe, watch
-from calibrant.deployment.signals import sameness_signal
+from calibrant.deployment import Stream, describe, headline, promise_capital, watch
+from calibrant.deployment.betting import labels_to_notice
+from calibrant.deployment.signals import compare_labelled, sameness_signal
 from calibrant.errors import InvalidInput
 from tests.deployment.conftest import draw, joined, with_rule
 
@@ -19,8 +20,11 @@ def test_a_stream_like_the_reference_raises_no_alarm(rule, reference):
     assert watched.since is None
     assert [each.about for each in watched.signals] == ["promise", "share automated", "confidence", "predicted classes"]
     text = describe(watched)
-    assert text.startswith("No alarm: nothing contradicts the promise so far.")
-    assert f"about {watched.labels_to_notice:,} labels" in text
+    labels = watched.signals[0].cases
+    assert labels < watched.labels_to_notice < watched.labels_to_notice_from_now
+    assert text.startswith(f"No alarm, which says little yet: {labels:,} labels show that the accuracy")
+    assert f"{watched.labels_to_notice:,} labels would show it in 9 of 10 streams" in text
+    assert f"it takes {watched.labels_to_notice_from_now:,} more" in text
     assert "predicted classes: the commonest" in text
     assert f" of {2 / 0.05:g} " in text  # half of the level is the promise's
 
@@ -209,3 +213,89 @@ def test_false_alarms_are_no_more_frequent_than_the_level():
         stream = Stream.of_predictions(with_rule(chosen), draw(400, seed=5000 + seed))
         false += bool(watch(stream, reference=draw(400, seed=1000 + seed), level=level).alarms)
     assert false <= 100 * level
+
+
+def decided(rule, confidence, right, order):
+    """Automated cases of class 0, and labels in an order; 0 for none."""
+    targets = np.where(order > 0, np.where(right, 0, 1), -1)
+    predicted = np.zeros(len(order), dtype=int)
+    return Stream.of_decisions(rule, confidence >= 0.9, predicted, confidence, targets=targets, label_order=order)
+
+
+ALWAYS = RoutingRule(0.9, 2, target_accuracy=0.99, confidence=0.95)
+
+
+def chosen(rng, confidence, how):
+    """Which cases are labelled: all the same, or mostly the sure ones, or mostly the others, or by the sign of time."""
+    chance = {
+        "at random": np.full(len(confidence), 0.1),
+        "sure ones": np.where(confidence > 0.97, 0.15, 0.03),
+        "doubtful ones": np.where(confidence > 0.97, 0.03, 0.15),
+        "later ones more often": np.linspace(0.02, 0.2, len(confidence)),
+    }
+    return rng.random(len(confidence)) < chance[how]
+
+
+@pytest.mark.parametrize(
+    ("how", "fair"),
+    [("at random", True), ("later ones more often", True), ("sure ones", False), ("doubtful ones", False)],
+)
+def test_labels_of_other_cases_than_the_unlabelled_ones_are_said_to_be_unfair(how, fair):
+    """The confidence drifts, and labels come in random order; the latter alone is no reason for a warning."""
+    rng = np.random.default_rng(0)
+    confidence = np.clip(rng.uniform(0.9, 1.0, size=4000) - np.linspace(0, 0.03, 4000) * rng.random(4000), 0.9, 1)
+    labelled = chosen(rng, confidence, how)
+    order = np.zeros(4000, dtype=int)
+    order[labelled] = rng.permutation(int(labelled.sum())) + 1
+    watched = watch(decided(ALWAYS, confidence, np.ones(4000, dtype=bool), order))
+    assert watched.labelling.fair is fair
+    assert not watched.alarms
+    text = describe(watched)
+    assert ("not a fair draw" in text) is not fair
+    assert ("Draw the cases to label at random" in text) is not fair
+    assert watched.to_dict()["labelling"]["fair"] is fair
+    if how == "sure ones":
+        assert watched.labelling.labelled_confidence > watched.labelling.unlabelled_confidence
+        assert headline(watched).startswith("No alarm, but the labels are not a fair draw")
+
+
+def test_labels_of_all_cases_are_fair_in_whatever_order_they_came():
+    confidence = np.random.default_rng(0).uniform(0.9, 1.0, size=2000)
+    order = np.argsort(np.argsort(confidence)) + 1  # the doubtful ones first
+    assert watch(decided(ALWAYS, confidence, np.ones(2000, dtype=bool), order)).labelling is None
+
+
+def test_fair_labels_are_rarely_said_to_be_unfair():
+    """At every look, 200 streams, at a level of 1 %: more than 7 have a probability of 0.001."""
+    unfair = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        confidence = rng.choice([0.91, 0.95, 0.99], size=400)
+        order = np.zeros(400, dtype=int)
+        some = rng.permutation(400)[:80]
+        order[some] = np.arange(1, 81)
+        looks = [compare_labelled(confidence[:n], np.where(order <= n // 5, order, 0)[:n]) for n in range(50, 401, 50)]
+        unfair += any(look is not None and not look.fair for look in looks)
+    assert unfair <= 7
+
+
+def test_five_labels_say_little():
+    order = np.zeros(100, dtype=int)
+    order[:5] = np.arange(1, 6)
+    watched = watch(decided(ALWAYS, np.full(100, 0.95), np.ones(100, dtype=bool), order))
+    low = watched.signals[0].low
+    assert low < 0.6
+    said = f"5 labels show that the accuracy of all automated cases is at least {100 * low:.3g} %; 99 % is promised."
+    assert headline(watched) == f"No alarm, which says little yet: {said}"
+
+
+@pytest.mark.parametrize(("target", "late"), [(0.9, 0), (0.9, 5), (0.7, 0), (0.7, 5), (0.95, 1)])
+def test_labels_to_notice_are_enough_in_nine_of_ten_streams(target, late):
+    """Errors become twice as frequent at the first label, or after so many times as many good ones."""
+    promised, level, rng = 1 - target, 0.05, np.random.default_rng(0)
+    before = late * labels_to_notice(promised, level)
+    enough = labels_to_notice(promised, level, after=before)
+    rates = np.concatenate([np.full(before, 0.7 * promised), np.full(enough, 2 * promised)])
+    alarm = promise_capital(rng.random((100, len(rates))) < rates, promised) >= -np.log(level)
+    quiet = ~alarm[:, :before].any(axis=1)
+    assert alarm[quiet].any(axis=1).mean() >= 0.88

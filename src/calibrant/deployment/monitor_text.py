@@ -27,12 +27,39 @@ def headline(watched: Watched) -> str:
     if watched.alarms:
         what = ", ".join(signal.about for signal in watched.alarms)
         return f"ALARM: the cases are no longer like the calibration cases ({what}); the promise does not cover them."
+    return _no_alarm(watched)
+
+
+def _no_alarm(watched: Watched) -> str:
+    """What it means that there is no alarm."""
     promises = [signal for signal in watched.signals if signal.about in PROMISED]
-    if promises and not any(signal.cases for signal in promises):
-        about = promises[0].about
-        whose = {"promise": "automated case"}.get(about, "case")
-        return f"No alarm, but no {whose} has a label: nothing is known about the promised {PROMISED[about]}."
+    if not promises:
+        return "No alarm: the cases are like the calibration cases so far."
+    first = promises[0]
+    if not any(signal.cases for signal in promises):
+        whose = {"promise": "automated case"}.get(first.about, "case")
+        return f"No alarm, but no {whose} has a label: nothing is known about the promised {PROMISED[first.about]}."
+    if watched.labelling is not None and not watched.labelling.fair:
+        return "No alarm, but the labels are not a fair draw: they say little about the cases without a label."
+    if first.low is None or first.cases < (watched.labels_to_notice or 0):
+        return f"No alarm, which says little yet: {_shown(first)}"
     return "No alarm: nothing contradicts the promise so far."
+
+
+def _shown(signal: Signal) -> str:
+    """How much the labels have shown so far."""
+    lowest = 100 * (signal.low or 0.0)
+    labels = "label shows" if signal.cases == 1 else "labels show"
+    return (
+        f"{signal.cases:,} {labels} that the {PROMISED[signal.about]} of {_whose(signal)} is at least {lowest:.3g} %; "
+        f"{100 * signal.expected:.6g} % is promised."
+    )
+
+
+def _whose(signal: Signal) -> str:
+    if signal.group == "all":
+        return _CASES[signal.about]
+    return signal.group
 
 
 def findings(watched: Watched) -> list[str]:
@@ -47,10 +74,9 @@ def _finding(watched: Watched, signal: Signal) -> str:
     if signal.about not in PROMISED:
         detail = f" ({signal.detail})" if signal.detail else ""
         return f"The {signal.about} changed{detail}. {when}."
-    whose = _CASES[signal.about] if signal.group == "all" else signal.group
     what = PROMISED[signal.about]
     return (
-        f"{what[0].upper()}{what[1:]} of {whose}: {100 * signal.expected:g} % promised, "
+        f"{what[0].upper()}{what[1:]} of {_whose(signal)}: {100 * signal.expected:g} % promised, "
         f"{100 * (signal.seen or 0):.2f} % seen in {signal.cases:,} labelled cases, "
         f"{100 * (signal.since_seen or 0):.2f} % since then. {when}."
     )
@@ -64,22 +90,12 @@ def _case(watched: Watched, case: int) -> str:
 
 def advice(watched: Watched) -> list[str]:
     """What to do, in the order in which to do it."""
-    stream, rule = watched.stream, watched.rule
     promises = {signal.about for signal in watched.signals if signal.about in PROMISED}
-    whose, eligible = "all cases", stream.labelled
+    whose = "all cases"
     if promises == {"promise"}:
-        whose, eligible = "the automated cases", stream.automate & stream.labelled
+        whose = "the automated cases"
     if not watched.alarms:
-        if watched.labels_to_notice is None:
-            return []
-        part = f"a random part of {whose}"
-        column = getattr(rule, "cluster_column", None)
-        if column is not None:
-            part = f"cases of {column}s drawn at random, one {column} after the other"
-        return [
-            f"Keep labelling {part}. If errors became twice as frequent as promised, about "
-            f"{watched.labels_to_notice:,} labels would show it; {int(eligible.sum()):,} have come so far."
-        ]
+        return _keep_labelling(watched, whose)
     since = _case(watched, watched.since or 1)
     broken = {signal.about for signal in watched.alarms} & PROMISED.keys()
     what, command = "threshold", "fit"
@@ -106,12 +122,38 @@ def advice(watched: Watched) -> list[str]:
     return steps
 
 
+def _keep_labelling(watched: Watched, whose: str) -> list[str]:
+    if watched.labels_to_notice is None:
+        return []
+    part = f"a random part of {whose}"
+    column = getattr(watched.rule, "cluster_column", None)
+    if column is not None:
+        part = f"cases of {column}s drawn at random, one {column} after the other"
+    steps = []
+    if watched.labelling is not None and not watched.labelling.fair:
+        steps.append(f"Draw the cases to label at random from {whose}, whatever their confidence.")
+    steps.append(
+        f"Keep labelling {part}. If errors were twice as frequent as promised from the first label on, "
+        f"{watched.labels_to_notice:,} labels would show it in 9 of 10 streams; {watched.signals[0].cases:,} have come "
+        f"so far. If they become so now, it takes {watched.labels_to_notice_from_now:,} more."
+    )
+    return steps
+
+
 def describe(watched: Watched) -> str:
     """Everything, as text."""
     stream = watched.stream
     labelled = int((stream.automate & stream.labelled).sum())
     lines = [headline(watched), *findings(watched)]
     lines.append(f"{len(stream):,} cases, {int(stream.automate.sum()):,} automated, {labelled:,} of these labelled.")
+    lines += [_shown(signal) for signal in watched.signals if signal.about in PROMISED and signal.cases]
+    labelling = watched.labelling
+    if labelling is not None and not labelling.fair:
+        lines.append(
+            f"The labels are not a fair draw: the mean confidence of {labelling.labelled:,} labelled cases is "
+            f"{100 * labelling.labelled_confidence:.2f} %, and that of {labelling.unlabelled:,} cases beside them "
+            f"without a label is {100 * labelling.unlabelled_confidence:.2f} %."
+        )
     column = getattr(watched.rule, "cluster_column", None)
     if column is not None:
         lines.append(f"Each {column} is one bet; its labels count when those of the next {column} begin.")

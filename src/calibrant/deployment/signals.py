@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from calibrant.deployment.betting import (
     conformal_ranks,
     error_bounds,
+    final_rank_capital,
     likeliest_start,
     log_ratios,
     promise_capital,
@@ -26,6 +27,11 @@ PROMISED = {
     "sensitivity": "sensitivity",
     "specificity": "specificity",
 }
+# Consecutive cases among which labels are compared, the level of that comparison, and the least share of cases without
+# a label: if nearly all are labelled, nothing is left that the labels might not stand for.
+_STRETCH = 20
+_UNFAIR_LEVEL = 0.01
+_UNLABELLED = 0.1
 # Probability that an interval of a group without a promise ever fails.
 _DESCRIBED = 0.05
 # Points of a curve on the page.
@@ -116,6 +122,67 @@ class GroupShare(ShownFields):
     seen: float
     low: float
     high: float
+
+
+@dataclass(frozen=True)
+class Labelling(ShownFields):
+    """Whether the labelled cases look like the unlabelled ones in confidence.
+
+    Attributes:
+        labelled: Number of labelled cases that were compared.
+        unlabelled: Number of cases without a label that they were compared with.
+        labelled_confidence: Mean confidence of the labelled cases.
+        unlabelled_confidence: Mean confidence of the cases without a label.
+        evidence: Logarithm to base 10 of the capital of a bet that labels depend on confidence.
+        fair: False if they do: then labels say little about the other cases. Falsely so with a probability of at most
+            0.01, however often one looks.
+    """
+
+    labelled: int
+    unlabelled: int
+    labelled_confidence: float
+    unlabelled_confidence: float
+    evidence: float
+    fair: bool
+
+
+def compare_labelled(confidence: NDArray[np.float64], order: NDArray[np.int64], *, seed: int = 0) -> Labelling | None:
+    """Test whether labels come for cases of any confidence.
+
+    Cases are compared within stretches of 20 consecutive ones, so that a drift of the confidence does not matter. If
+    every case of a stretch is equally likely to be labelled next, the rank of its confidence among those that were not
+    labelled before is uniform and independent of all other such ranks. The capital does not depend on the order of the
+    ranks, so a later look adds to what an earlier one saw.
+
+    Args:
+        confidence: Confidence of the cases that a promise is about, in their order.
+        order: Order in which their labels came, from 1 on; 0 without a label.
+        seed: Seed of the random choice between equal confidences.
+
+    Returns:
+        None if no complete stretch has a label and a case without one.
+    """
+    stretches = len(confidence) // _STRETCH
+    shape = (stretches, _STRETCH)
+    values = confidence[: stretches * _STRETCH].reshape(shape)
+    labelled = order[: stretches * _STRETCH].reshape(shape) > 0
+    came = np.where(labelled, order[: stretches * _STRETCH].reshape(shape), np.iinfo(np.int64).max)
+    draws = np.random.default_rng(seed).random(shape)
+    ranks = []
+    for place in range(_STRETCH):
+        left = came >= came[:, place, None]
+        below = (left & (values < values[:, place, None])).sum(axis=1)
+        equal = (left & (values == values[:, place, None])).sum(axis=1)
+        counts = labelled[:, place] & (left.sum(axis=1) > 1)
+        ranks.append(((below + draws[:, place] * equal) / left.sum(axis=1))[counts])
+    some, others = labelled, ~labelled & np.any(labelled, axis=1, keepdims=True)
+    if not some.any() or not others.any():
+        return None
+    capital = final_rank_capital(np.concatenate(ranks))
+    left_out = others.sum() / (some.sum() + others.sum())
+    fair = capital < -np.log(_UNFAIR_LEVEL) or left_out < _UNLABELLED
+    means = float(values[some].mean()), float(values[others].mean())
+    return Labelling(int(some.sum()), int(others.sum()), *means, _log10(capital), bool(fair))
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,16 @@ from calibrant.checks import fraction
 from calibrant.decisions import BinaryRule, Policy, RoutingRule
 from calibrant.decisions.binary import BinaryRates
 from calibrant.decisions.bounds import cases_at_rate
+from calibrant.deployment.betting import labels_to_notice
 from calibrant.deployment.monitor_stream import Stream, unknown_column
 from calibrant.deployment.signals import (
     PROMISED,
     About,
     Clusters,
     GroupShare,
+    Labelling,
     Signal,
+    compare_labelled,
     group_share,
     promise_signal,
     sameness_signal,
@@ -37,10 +40,14 @@ class Watched(Displayed):
         level: Probability that any of the tests ever raises a false alarm.
         groups: Name of the column whose groups are tested or described too; None for none.
         signals: One for each test.
-        labels_to_notice: About how many labels of automated cases show that errors are twice as frequent as promised.
+        labels_to_notice: Number of labels that show, in 9 of 10 streams, that errors are twice as frequent as promised,
+            if they were so from the first label on; None without a promise.
+        labels_to_notice_from_now: The same if errors become so now: a change after many good labels takes longer.
         labels_to_refit: About how many labelled cases a new rule takes, if the model is as good on them as it was on
             the calibration cases; None if that is not known.
         described: Groups of `groups` without a promise of their own. They are not tested and never raise an alarm.
+        labelling: Whether the labelled cases look like the unlabelled ones in confidence; None if that cannot be seen,
+            or if the rule was chosen on clusters.
     """
 
     stream: Stream
@@ -48,8 +55,10 @@ class Watched(Displayed):
     groups: str | None
     signals: tuple[Signal, ...]
     labels_to_notice: int | None
+    labels_to_notice_from_now: int | None
     labels_to_refit: int | None
     described: tuple[GroupShare, ...] = ()
+    labelling: Labelling | None = None
 
     @property
     def rule(self) -> RoutingRule | BinaryRule:
@@ -112,10 +121,12 @@ class Watched(Displayed):
             "clock_went_back": self.stream.clock_went_back,
             "groups": self.groups,
             "described": [asdict(share) for share in self.described],
+            "labelling": self.labelling and asdict(self.labelling),
             "signals": signals,
             "since": self.since,
             "labelled_since": self.labelled_since,
             "labels_to_notice": self.labels_to_notice,
+            "labels_to_notice_from_now": self.labels_to_notice_from_now,
             "labels_to_refit": self.labels_to_refit,
         }
         for part in (content, *signals):
@@ -175,17 +186,20 @@ def watch(
         part = level / 2.0
     signals: list[Signal] = []
     described: list[GroupShare] = []
-    to_notice = None
+    to_notice = from_now = labelling = None
     for promise in promises:
         tests, shares = _test_promise(stream, promise, groups, part / len(promises))
         signals += tests
         described += shares
     if promises:
-        largest = getattr(rule, "largest_cluster", None) or 1
-        to_notice = _labels_to_notice(promises[0].target, part / len(promises), largest)
+        first, largest = signals[0], getattr(rule, "largest_cluster", None) or 1
+        to_notice = labels_to_notice(1.0 - first.expected, first.level, largest=largest)
+        from_now = labels_to_notice(1.0 - first.expected, first.level, after=first.cases, largest=largest)
+        labelling = _compare_labelled(stream, promises[0], seed)
     if reference is not None:
         signals += _compare(stream, reference, part, seed)
-    return Watched(stream, level, groups, tuple(signals), to_notice, _labels_to_refit(rule), tuple(described))
+    numbers = to_notice, from_now, _labels_to_refit(rule)
+    return Watched(stream, level, groups, tuple(signals), *numbers, tuple(described), labelling)
 
 
 @dataclass(frozen=True)
@@ -328,6 +342,17 @@ def _closed_clusters(stream: Stream, rows: NDArray[np.int64]) -> tuple[NDArray[n
     return rows[closed], Clusters(numbers[closed], rule.largest_cluster)
 
 
+def _compare_labelled(stream: Stream, promise: _Promise, seed: int) -> Labelling | None:
+    """Test whether the labels of a promise come for cases of any confidence. Cases of clusters depend on each other."""
+    if getattr(stream.rule, "cluster_column", None) is not None:
+        return None
+    order = np.arange(1, len(stream) + 1)
+    if stream.label_order is not None:
+        order = stream.label_order
+    order = np.where(stream.labelled, order, 0)
+    return compare_labelled(stream.confidence[promise.eligible], order[promise.eligible], seed=seed)
+
+
 def _cluster_names(extras: Mapping[str, NDArray[Any]], column: str, where: str) -> NDArray[Any]:
     if column not in extras:
         raise InvalidInput(
@@ -388,18 +413,6 @@ def _chosen_on(rule: RoutingRule | BinaryRule) -> int:
 def _first_of_each(names: NDArray[Any]) -> NDArray[np.int64]:
     """Places of the first case of each cluster."""
     return np.sort(np.unique(names, return_index=True)[1])
-
-
-def _labels_to_notice(target: float, level: float, largest: int) -> int:
-    """Labels after which the bet on twice the promised error rate reaches 1 / level on average, if that is the rate.
-
-    In clusters of the largest size whose cases are right or wrong together, it takes that many clusters.
-    """
-    promised = 1.0 - target
-    doubled = min(2.0 * promised, (1.0 + promised) / 2.0)
-    gain = doubled * math.log(doubled / promised) + (1.0 - doubled) * math.log((1.0 - doubled) / (1.0 - promised))
-    # One of twelve bets is near this rate, and has that part of the capital.
-    return largest * math.ceil(math.log(12.0 / level) / gain)
 
 
 def _labels_to_refit(rule: RoutingRule | BinaryRule) -> int | None:
