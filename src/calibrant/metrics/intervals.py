@@ -1,8 +1,8 @@
 """The interval of every metric for independent rows of equal weight, by the method that covers for its family.
 
 Shares of rows have Wilson's or Jeffreys' interval, calibration errors that of `inversion`, means and ranking metrics
-the percentiles of a bootstrap. docs/metrics.md says how often each holds the truth. Every interval holds the value
-beside it.
+the percentiles of a bootstrap. docs/appendix/intervals.md says how often each holds the truth. Every interval holds the
+value beside it.
 """
 
 import math

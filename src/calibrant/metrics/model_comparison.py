@@ -160,7 +160,7 @@ def differences(a: Resampled, b: Resampled) -> tuple[Difference, ...]:
 
 
 def _has_interval(name: str, a: Resampled, b: Resampled) -> bool:
-    """Whether the range of a difference covers as often as it says; docs/metrics.md has the counts.
+    """Whether the range of a difference covers as often as it says; docs/appendix/intervals.md has the counts.
 
     It is too wide for calibration errors close to 0, and for accuracies of small sets.
     """
