@@ -9,7 +9,8 @@ from typing import Literal
 
 from calibrant.errors import did_you_mean, invalid
 from calibrant.files import read_toml
-from calibrant.studies import Estimate, Record, estimate
+from calibrant.studies import Record
+from calibrant.studies.study_results import Estimate, estimate
 from paper.numbers import METRICS, PaperRow, paper_rows
 
 Verdict = Literal["agrees", "ours is lower", "ours is higher", "not defined"]

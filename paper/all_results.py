@@ -8,7 +8,8 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-from calibrant.studies import Record, paper_tables, read_records, summarise
+from calibrant.studies import Record, read_records, summarise
+from calibrant.studies.result_tables import paper_tables
 from calibrant.tables import Table
 from paper.budget import budget_grid
 from paper.groups import Groups, group_records

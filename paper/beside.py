@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from calibrant.studies import ABLATIONS, METHOD, Record, ablation_table, metric_label, percent, summarise
+from calibrant.studies import Record, summarise
+from calibrant.studies.ablation import ABLATIONS, METHOD, ablation_table
+from calibrant.studies.result_tables import metric_label, percent
 from calibrant.tables import Table
 from paper.agreement import RULE, Agreement, Reasons, agreement, of_table, reason
 from paper.claims import BASELINES, runs_of

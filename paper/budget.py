@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from scipy.stats import t
 
-from calibrant.studies import Record, find_controls, has_plan
+from calibrant.studies import Record
+from calibrant.studies.controls import find_controls
 from calibrant.tables import Table
 
 METRICS: dict[str, Callable[[Record], float]] = {
@@ -66,7 +67,7 @@ def budget_grid(groups: Mapping[tuple[str, str], Mapping[str, Sequence[Record]]]
         rows += [line for budget in found for line in _lines(place, budget)]
         known = {budget.label for budget in found}
         for label, records in by_label.items():
-            if has_plan(records[0]) and records[0].seen_share <= 0.999 and label not in known:
+            if records[0].has_plan and records[0].seen_share <= 0.999 and label not in known:
                 share = f"{100 * records[0].seen_share:.1f}"
                 without.append(
                     (place, label, share, str(len(records)), "", "", "not run", "", "", "nothing claimed", "")

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibrant.studies import estimate, metric_label, percent, read_records
+from calibrant.studies import read_records
+from calibrant.studies.result_tables import metric_label, percent
+from calibrant.studies.study_results import estimate
 from calibrant.tables import Table
 from paper.agreement import load_reasons
 from paper.beside import beside_paper, curves, not_run

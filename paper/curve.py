@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from calibrant.report import BudgetLine
-from calibrant.studies import Record, curve_line, find_controls, summarise_row
+from calibrant.studies import Record
+from calibrant.studies.controls import curve_line, find_controls
+from calibrant.studies.study_results import summarise_row
 from paper.groups import Groups
 
 

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from calibrant.pruning import ConfidencePruner
-from calibrant.studies import Record, estimate, metric_label, percent
+from calibrant.studies import Record
+from calibrant.studies.result_tables import metric_label, percent
+from calibrant.studies.study_results import estimate
 from calibrant.tables import Table
 from calibrant.training import methods, paper_recipe
 from paper.claims import OURS, WITHOUT, Groups, runs_of

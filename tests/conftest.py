@@ -84,11 +84,11 @@ def state_folder(tmp_path_factory):
 @pytest.fixture(autouse=True, scope="session")
 def few_draws():
     """Intervals of studies from a tenth of the draws: what the draws give is tested with the metrics."""
-    from calibrant.studies import measuring, summaries
+    from calibrant.studies import records, referee
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(summaries, "N_RESAMPLES", 40)
-        patch.setattr(measuring, "_N_RESAMPLES", 40)
+        patch.setattr(referee, "N_RESAMPLES", 40)
+        patch.setattr(records, "_N_RESAMPLES", 40)
         yield
 
 

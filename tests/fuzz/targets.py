@@ -186,7 +186,8 @@ def _study(here: Path) -> Any:
 
 
 def _records(here: Path) -> Any:
-    from calibrant.studies import paper_tables, read_records, summarise
+    from calibrant.studies import read_records, summarise
+    from calibrant.studies.result_tables import paper_tables
 
     return paper_tables(summarise({"all": read_records(here / "records")}, "all"))
 

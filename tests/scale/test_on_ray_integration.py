@@ -20,7 +20,7 @@ from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics import evaluate_parts
 from calibrant.scale import Task, make_executor, run_tasks
 from calibrant.studies import Study, StudySpec, Sweep, SweepSpec, run_sweep
-from calibrant.studies.measuring import digests
+from calibrant.studies.records import digests
 from calibrant.training import train
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'calibrant[ray]'")

@@ -8,9 +8,8 @@ import pytest
 from calibrant.metrics import evaluate
 from calibrant.predictions import Predictions
 from calibrant.studies import Study, StudySpec
-from calibrant.studies.measuring import evaluations_of, fit_temperature, scaled_by
 from calibrant.studies.records import Record as _Record
-from calibrant.studies.records import changes_of
+from calibrant.studies.records import changes_of, evaluations_of, fit_temperature, scaled_by
 from calibrant.training import paper_recipe, train_or_resume
 
 

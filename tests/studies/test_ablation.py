@@ -4,8 +4,9 @@ from dataclasses import replace
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.studies import ABLATIONS, Estimate, ablation_spec, ablation_table, summarise
-from calibrant.studies.ablation import COMPONENTS, ablation_figure, choose_by_validation
+from calibrant.studies import ablation_spec, summarise
+from calibrant.studies.ablation import ABLATIONS, COMPONENTS, ablation_figure, ablation_table, choose_by_validation
+from calibrant.studies.study_results import Estimate
 from calibrant.training import methods
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.report import read_groups
-from calibrant.studies import group_tables
+from calibrant.studies.result_tables import group_tables
 from calibrant.training import Run
 
 
@@ -39,13 +39,13 @@ def test_a_row_for_each_group_and_the_worst_named(finished_study):
 def test_a_group_that_all_seeds_get_wrong_stands_out_and_seeds_are_no_new_cases(finished_study, monkeypatch):
     """Ten seeds that agree tell as much about the cases as one does."""
     from calibrant import Predictions, metrics
-    from calibrant.studies import by_group as module
+    from calibrant.studies import result_tables as module
 
     right = np.random.default_rng(0).random(300) < np.where(np.arange(300) < 60, 0.5, 0.95)
     test = Predictions.from_probabilities(np.where(right[:, None], [[0.9, 0.1]], [[0.1, 0.9]]), np.zeros(300, int))
     sites = np.where(np.arange(300) < 60, "hard", "easy")
     monkeypatch.setattr(module.Run, "open", lambda _: type("R", (), {"predictions": lambda *_: test}))
-    once, often = (module._method(["run"] * seeds, sites).together for seeds in (1, 10))
+    once, often = (module._grouped(["run"] * seeds, sites).together for seeds in (1, 10))
     assert often.stand_out() == ["hard"]
     for name, each in often.groups.items():
         assert each.intervals["test_error"] == pytest.approx(once.groups[name].intervals["test_error"], abs=1e-9)

@@ -6,8 +6,8 @@ import pytest
 
 from calibrant.studies import summarise
 from calibrant.studies.controls import against_controls, budget_figure, budget_lines
-from calibrant.studies.outputs import _sections
 from calibrant.studies.result_tables import paper_tables
+from calibrant.studies.study_outputs import _sections
 
 
 @pytest.fixture

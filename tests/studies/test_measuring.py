@@ -4,9 +4,9 @@ import pytest
 from calibrant import Predictions
 from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import choose_threshold
-from calibrant.studies.measuring import automation, fit_temperature
+from calibrant.studies import summarise
+from calibrant.studies.records import automation, fit_temperature
 from calibrant.studies.result_tables import paper_tables
-from calibrant.studies.summaries import summarise
 
 
 def drawn(rows, *, seed, sharpness=1.0):

@@ -10,11 +10,9 @@ import pytest
 from calibrant.errors import InvalidInput
 from calibrant.files import read_json, write_json
 from calibrant.metrics import Evaluation, evaluate
-from calibrant.studies import Record, read_records, record_run, write_record
-from calibrant.studies.measuring import automation
-from calibrant.studies.records import changes_of
+from calibrant.studies import Record, read_records, record_run, summarise, write_record
+from calibrant.studies.records import automation, changes_of
 from calibrant.studies.result_tables import paper_tables
-from calibrant.studies.summaries import summarise
 from calibrant.training import Run, paper_recipe, train
 
 

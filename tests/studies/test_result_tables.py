@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
+from calibrant.studies import summarise
 from calibrant.studies.result_tables import paper_tables
-from calibrant.studies.summaries import summarise
 
 
 @pytest.fixture
@@ -18,12 +18,12 @@ def results(make_record):
 
 
 def test_the_papers_two_tables_costs_and_differences(results):
-    first, second, third, costs, differences = paper_tables(results)
+    first, second, third, costs, decisions, differences = paper_tables(results)
     assert first.columns == ("method", "seeds", "ECE", "ECE +TS", "ECE, 15 bins", "TE", "AUROC")
     assert second.columns == ("method", "seeds", "ECE(S95)", "ECE(S95) +TS", "|S95|", "|S95| +TS")
     row = results.rows[0]
     assert first.rows[0][2] == f"{100 * row.test['ece'].mean:.2f} ± {100 * row.test['ece'].spread:.2f}"
-    assert costs.rows[2][1:5] == ("600", "60.0", "62.0", "62")
+    assert costs.rows[2][1:6] == ("600", "60.0", "60.0", "62.0", "62")
     assert third.columns[2:4] == ("NLL", "NLL +TS")
     assert third.rows[1][3] == f"{results.rows[1].scaled['nll'].mean:.4f} ± {results.rows[1].scaled['nll'].spread:.4f}"
     assert third.rows[0][4].split()[0] == f"{results.rows[0].test['brier'].mean:.4f}"
@@ -33,6 +33,10 @@ def test_the_papers_two_tables_costs_and_differences(results):
     (found,) = [d for d in results.differences if (d.label, d.metric, d.scaled) == ("flsd+h", "nll", False)]
     assert nll[2:4] == (f"{found.difference:+.4f}", " to ".join(f"{end:+.4f}" for end in found.interval))
     assert {line[-1] for line in differences.rows} <= {"better", "worse", "cannot tell"}
+    assert decisions.columns[1] == "NLL +TS minus nll"
+    found = results.decisions[0]
+    assert decisions.rows[0][0] == "flsd+h"
+    assert decisions.rows[0][3:5] == (f"{found.p:.3f}", f"{found.detectable:.4f}")
 
 
 def test_plans_are_ranked_by_validation_alone(make_record):
@@ -54,7 +58,7 @@ def test_times_are_compared_only_between_equally_busy_machines(make_record):
             "nll": [make_record(seed=seed, concurrent_runs=count) for seed, count in enumerate(baseline)],
             "dca": [make_record("dca", train_seconds=50.0, concurrent_runs=count) for count in ours],
         }
-        return paper_tables(summarise(groups, "nll"))[3].rows[1][4]
+        return paper_tables(summarise(groups, "nll"))[3].rows[1][5]
 
     assert relative([1], [1, 1]) == relative([8], [8, 8]) == relative([None], [None]) == "50"
     assert relative([8], [1, 1]) == relative([8], [8, 9]) == relative([None], [1]) == "-"
@@ -70,7 +74,7 @@ def test_the_best_mean_of_a_column_is_marked_in_its_direction(results):
 
 def test_the_brief_form_has_one_line_a_method(results):
     brief = paper_tables(results, brief=True)[-1]
-    assert [row[:2] for row in brief.rows] == [("flsd+h", "2 seeds"), ("once", "1 seed")]
+    assert [row[:2] for row in brief.rows] == [("flsd+h", "2 and 2"), ("once", "1 and 2")]
 
 
 def test_seeds_that_agree_exactly_are_counted_all_the_same(make_record):
@@ -78,14 +82,14 @@ def test_seeds_that_agree_exactly_are_counted_all_the_same(make_record):
         name: [make_record(name, seed=seed, test=make_record().test) for seed in (0, 1)] for name in ("nll", "flsd")
     }
     brief = paper_tables(summarise(groups, "nll"), brief=True)[-1]
-    assert brief.rows[0][1:3] == ("2 seeds", "+0.00 ?")
+    assert brief.rows[0][1:3] == ("2 and 2", "+0.00 ?")
 
 
 def test_words_stand_left_and_numbers_right(results):
     differences = paper_tables(results)[-1]
-    assert [differences.is_text(column) for column in range(6)] == [True, True, False, False, False, True]
-    assert differences.markdown().splitlines()[3] == "|---|---|---:|---:|---:|---|"
-    assert r"\begin{tabular}{llrrrl}" in differences.latex()
+    assert [differences.is_text(column) for column in range(7)] == [True, True, False, False, False, False, True]
+    assert differences.markdown().splitlines()[3] == "|---|---|---:|---:|---:|---:|---|"
+    assert r"\begin{tabular}{llrrrrl}" in differences.latex()
 
 
 def test_the_star_is_explained_where_it_stands(results):

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant.errors import InvalidInput
-from calibrant.studies.search import (
+from calibrant.studies.sweeps import (
     _USUAL,
     Categorical,
     Range,

@@ -9,8 +9,8 @@ import pytest
 from calibrant.errors import InvalidInput
 from calibrant.files import read_json, write_json
 from calibrant.studies import Study, StudySpec
-from calibrant.studies.outputs import runs_csv, write_pages, write_tables
 from calibrant.studies.result_tables import paper_tables
+from calibrant.studies.study_outputs import runs_csv, write_pages, write_tables
 from calibrant.training import Recipe, train_or_resume
 
 

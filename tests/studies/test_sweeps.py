@@ -1,8 +1,5 @@
 import contextlib
-import itertools
 import json
-import os
-import signal
 import sqlite3
 import sys
 
@@ -12,8 +9,7 @@ import torch
 from optuna.trial import TrialState
 
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.studies.sweep_outputs import failures, front_table, sweep_json, write_sweep
-from calibrant.studies.sweeps import SAME_SETTINGS, Sweep, SweepSpec, make_tables
+from calibrant.studies.sweeps import SAME_SETTINGS, Sweep, SweepSpec, failures, front_table, sweep_json, write_sweep
 from calibrant.training import Reporter
 
 SPEC = SweepSpec(recipe={"epochs": 3}, search=("drop=0.3:0.8", "optimiser.lr=0.01:0.2:log"))
@@ -278,31 +274,6 @@ def test_trials_that_somebody_else_wrote_are_refused(tmp_path, attributes):
     sweep.study.tell(trial, (0.1, 0.1, 1.0))
     with pytest.raises(InvalidInput, match="trial 0 must be one of ours"):
         front_table(sweep)
-
-
-@pytest.mark.parametrize("number", [2, 4, 12, 20])
-def test_a_storage_has_all_its_tables_and_indices_or_none(tmp_path, number):
-    connect, count, url = sqlite3.connect, itertools.count(1), f"sqlite:///{tmp_path}/sweep.db"
-
-    def dying(*arguments):
-        connection = connect(*arguments)
-        connection.set_trace_callback(lambda _: next(count) == number and os.kill(os.getpid(), signal.SIGKILL))
-        return connection
-
-    def names():
-        with contextlib.closing(connect(tmp_path / "sweep.db")) as found:
-            return {name for (name,) in found.execute("SELECT name FROM sqlite_master")}
-
-    child = os.fork()
-    if not child:
-        sqlite3.connect = dying
-        make_tables(url)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    assert not names()
-    make_tables(url)
-    assert "ix_studies_study_name" in names()
-    make_tables(url)
 
 
 @pytest.mark.filterwarnings("ignore:Heartbeat of storage")

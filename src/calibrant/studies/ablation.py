@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.report import ablation_curves, component_bars
 from calibrant.studies.result_tables import left_out, percent
+from calibrant.studies.study_results import Results, Row
 from calibrant.studies.study_spec import StudySpec, Variant
-from calibrant.studies.summaries import Results, Row
 from calibrant.tables import Table, counted
 from calibrant.training import methods
 

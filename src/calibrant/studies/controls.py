@@ -1,6 +1,7 @@
 """Plans at equal cost: the rows of a study at budgets, each plan beside its control, and the budget curve.
 
-A plan rests some samples. Its control has the same loss and schedule on all data, for as many updates in fewer epochs.
+A plan saves computing: samples rest, or early epochs have smaller images. Its control has the same loss and schedule on
+all data at full size, and as much computing in fewer epochs. A plan of both kinds is also compared with each alone.
 """
 
 import math
@@ -17,33 +18,24 @@ from calibrant.errors import CalibrantWarning, InvalidInput, invalid
 from calibrant.pruning import ConfidencePruner
 from calibrant.report import BudgetLine, budget_curves
 from calibrant.studies.records import Record
+from calibrant.studies.referee import PredictionsOf, Referee
+from calibrant.studies.study_results import AgainstControl, Estimate, Results, Row, estimate
 from calibrant.studies.study_spec import StudySpec, Variant
-from calibrant.studies.summaries import (
-    AgainstControl,
-    Estimate,
-    ImageNoise,
-    PairedDifference,
-    Results,
-    Row,
-    estimate,
-    over_images,
-    over_seeds,
-)
 from calibrant.training import Recipe, methods
 from calibrant.training.recipe import flatten
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Epochs are whole numbers, so the updates of a plan and its control may differ by this share, or by half an epoch.
-TOLERANCE = 0.015
+# Epochs are whole numbers, so the computing of a plan and its control may differ by this share, or by half an epoch.
+TOLERANCE = 0.02
 METRICS = (("nll", True), ("test_error", False), ("aurc", False))
 """Metrics by which a plan is judged, and whether after temperature scaling. Lower is better in all of them."""
 
 
 @dataclass(frozen=True)
 class Controlled:
-    """A plan, its control and, if there is one, the run on all updates: records of the same seeds."""
+    """A plan, its control and, if there is one, the run with all the computing: records of the same seeds."""
 
     label: str
     control_label: str
@@ -53,60 +45,87 @@ class Controlled:
 
     @property
     def share(self) -> float:
-        """Updates of the plan as a share of all updates, mean over seeds."""
+        """Computing of the plan as a share of that of the whole run, mean over seeds."""
+        spent = sum(record.compute for record in self.plan)
+        if self.full:
+            return spent / sum(record.compute for record in self.full)
+        return spent / sum(record.compute / record.compute_share for record in self.plan)
+
+    @property
+    def updates(self) -> float:
+        """Sample updates of the plan as a share of those of the whole run, mean over seeds."""
         seen = sum(record.samples_seen for record in self.plan)
-        return seen / sum(record.samples_full for record in self.plan)
-
-
-def has_plan(record: Record) -> bool:
-    """Return whether the run has a plan that rests samples. Every plan has this setting."""
-    return "minimum_per_class" in record.settings
+        return seen / sum(record.samples_full for record in self.full or self.plan)
 
 
 def find_controls(by_label: Mapping[str, Sequence[Record]]) -> list[Controlled]:
     """Return every plan of one data set and network whose control is among the records, seed by seed."""
     recipes = _Recipes()
-    without_plan = [
-        (label, record) for label, records in by_label.items() for record in records if not has_plan(record)
-    ]
+    everything = [(label, record) for label, records in by_label.items() for record in records]
     controlled = []
     for label, records in by_label.items():
-        searched = [_control_of(record, without_plan, recipes) for record in records if has_plan(record)]
-        pairs = [pair for pair in searched if pair is not None]
-        if not pairs:
-            continue
-        plans = tuple(plan for plan, _, _, _ in pairs)
-        controls = tuple(control for _, _, control, _ in pairs)
-        full_runs = tuple(full for _, _, _, full in pairs if full is not None)
-        if len(full_runs) < len(plans):
-            full_runs = ()
-        # If the updates of a plan differ from seed to seed, its controls may have several names.
-        control_label = ", ".join(dict.fromkeys(name for _, name, _, _ in pairs))
-        controlled.append(Controlled(label, control_label, plans, controls, full_runs))
+        plans = [record for record in records if record.has_plan]
+        # A control at full size first; then, for a plan of both kinds, each kind alone.
+        for resolution, pruning in ((False, False), (True, False), (False, True)):
+            found = [_control_of(plan, everything, recipes, resolution, pruning) for plan in plans]
+            pairs = [pair for pair in found if pair is not None]
+            if pairs:
+                controlled.append(_joined_seeds(label, pairs))
     return controlled
 
 
+_Pair = tuple[Record, str, Record, Record | None]
+"""A plan, the label of its control, the control, and the run with all the computing."""
+
+
+def _joined_seeds(label: str, pairs: Sequence[_Pair]) -> Controlled:
+    full_runs = tuple(full for *_, full in pairs if full is not None)
+    if len(full_runs) < len(pairs):
+        full_runs = ()
+    # If the cost of a plan differs from seed to seed, its controls may have several names.
+    control_label = ", ".join(dict.fromkeys(name for _, name, _, _ in pairs))
+    plans = tuple(plan for plan, *_ in pairs)
+    controls = tuple(control for _, _, control, _ in pairs)
+    return Controlled(label, control_label, plans, controls, full_runs)
+
+
 def _control_of(
-    plan: Record, others: Sequence[tuple[str, Record]], recipes: "_Recipes"
-) -> tuple[Record, str, Record, Record | None] | None:
-    """Return a plan, the label of its control, the control and the run on all updates. None without a control."""
+    plan: Record, others: Sequence[tuple[str, Record]], recipes: "_Recipes", resolution: bool, pruning: bool
+) -> _Pair | None:
+    """Return a plan with its control, which shares the resolution schedule or the pruning of the plan, or neither."""
+    both = plan.resolution and plan.has_pruning
+    if plan.compute_share > 0.999 or ((resolution or pruning) and not both):
+        return None
     candidates = []
-    full = None
+    whole_runs = []
     for label, other in others:
-        if other.seed == plan.seed and recipes.differ_in_plan_alone(plan, other):
-            distance = abs(other.samples_seen - plan.samples_seen)
-            if distance <= _tolerance(plan):
-                candidates.append((distance, label, other))
-            if full is None and other.samples_seen == plan.samples_full:
-                full = other
-    if not candidates or plan.samples_seen >= plan.samples_full:
+        if other.seed != plan.seed or not recipes.same_but_for_plans(plan, other):
+            continue
+        distance = abs(other.compute - plan.compute)
+        same_kind = bool(other.resolution) == resolution and other.has_pruning == pruning
+        if same_kind and distance <= _tolerance(plan) and recipes.shares_plan(plan, other):
+            candidates.append((distance, label, other))
+        if not other.has_plan and other.compute > plan.compute + _tolerance(plan):
+            whole_runs.append(other)
+    if not candidates:
         return None
     _, label, control = min(candidates, key=lambda candidate: candidate[:2])
-    return plan, label, control, full
+    return plan, label, control, _whole_run(plan, whole_runs)
+
+
+def _whole_run(plan: Record, longer: Sequence[Record]) -> Record | None:
+    """Return the run with all the computing: of the plan's own recipe, or the longest if that has no budget."""
+    whole = plan.compute / plan.compute_share
+    own = [record for record in longer if abs(record.compute - whole) <= _tolerance(plan)]
+    if own:
+        return own[0]
+    if plan.has_pruning:
+        return None
+    return max(longer, key=lambda record: record.compute, default=None)
 
 
 def _tolerance(plan: Record) -> float:
-    return max(TOLERANCE * plan.samples_seen, 0.5 * plan.samples_full / int(plan.recipe["epochs"]))
+    return max(TOLERANCE * plan.compute, 0.5 * plan.samples_full / int(plan.recipe["epochs"]))
 
 
 class _Recipes:
@@ -123,14 +142,19 @@ class _Recipes:
                 recipe = Recipe.parse(record.recipe).model_dump(mode="json")
             except InvalidInput:  # a method or setting that no longer exists
                 recipe = record.recipe
-            self._parsed[id(record)] = [recipe.get(part) for part in self._PARTS]
+            parts = {part: recipe.get(part) for part in self._PARTS}
+            parts["schedule"] = {**(parts["schedule"] or {}), "resolution": None}
+            self._parsed[id(record)] = parts
         return self._parsed[id(record)]
 
-    def differ_in_plan_alone(self, plan: Record, other: Record) -> bool:
+    def same_but_for_plans(self, plan: Record, other: Record) -> bool:
         """Return whether the loss, its settings, schedule, optimiser, data, class balance and precision agree."""
-        if other.method != plan.method.rpartition("+")[0]:
+        if _loss_name(other) != _loss_name(plan):
             return False
-        if any(plan.settings.get(key) != value for key, value in other.settings.items()):
+        loss_settings = other.settings
+        if other.has_pruning:
+            loss_settings = {}
+        if any(plan.settings.get(key) != value for key, value in loss_settings.items()):
             return False
         if plan.recipe["engine"]["precision"] != other.recipe["engine"]["precision"]:
             return False
@@ -138,17 +162,31 @@ class _Recipes:
             return False
         return bool(self._parts(plan) == self._parts(other))
 
+    def shares_plan(self, plan: Record, other: Record) -> bool:
+        """Return whether the resolution schedule or the pruning of the other run, if it has one, is the plan's."""
+        if other.resolution and other.resolution != plan.resolution:
+            return False
+        return not other.has_pruning or (other.method, other.settings) == (plan.method, plan.settings)
+
+
+def _loss_name(record: Record) -> str:
+    """Return the method without its pruning."""
+    if record.has_pruning:
+        return record.method.rpartition("+")[0]
+    return record.method
+
 
 def against_controls(
-    by_label: Mapping[str, Sequence[Record]], noise: ImageNoise | None = None
+    by_label: Mapping[str, Sequence[Record]], predictions_of: PredictionsOf | None = None
 ) -> tuple[AgainstControl, ...]:
     """Compare all plans with their controls, metric by metric.
 
     Args:
         by_label: Records of one data set and network.
-        noise: The noise of the test images. None: intervals are over seeds alone.
+        predictions_of: Returns the test predictions of a record. None: intervals are over seeds alone.
     """
     rows = []
+    referee = Referee(by_label, predictions_of)
     for controlled in find_controls(by_label):
         plans = controlled.plan
         scored = sum(record.samples_scored / record.samples_full for record in plans) / len(plans)
@@ -161,11 +199,12 @@ def against_controls(
                     plan=controlled.label,
                     control=controlled.control_label,
                     share=controlled.share,
+                    updates=controlled.updates,
                     scored_share=scored,
-                    all_updates=full,
+                    whole_value=full,
                     control_value=control,
                     plan_value=plan,
-                    difference=_difference(controlled, metric, scaled, noise),
+                    difference=referee.compare(controlled.label, metric, plans, controlled.control, scaled=scaled),
                     recovered=recovered_share(full, control, plan),
                 )
             )
@@ -180,12 +219,12 @@ def _mean(records: Sequence[Record], metric: str, scaled: bool) -> float | None:
 def plans_without_control(
     by_label: Mapping[str, Sequence[Record]], controls: Sequence[AgainstControl]
 ) -> tuple[str, ...]:
-    """Return the plans that saved updates and have no control: a table must say that it leaves them out."""
+    """Return the plans that saved computing and have no control: a table must say that it leaves them out."""
     controlled = {item.plan for item in controls}
     return tuple(
         label
         for label, records in by_label.items()
-        if label not in controlled and any(has_plan(r) and r.samples_seen < r.samples_full for r in records)
+        if label not in controlled and any(record.has_plan and record.compute_share < 0.999 for record in records)
     )
 
 
@@ -198,17 +237,6 @@ def recovered_share(full: float | None, control: float | None, plan: float | Non
     if full is None or control is None or plan is None or control <= full:
         return None
     return (control - plan) / (control - full)
-
-
-def _difference(pair: Controlled, metric: str, scaled: bool, noise: ImageNoise | None) -> PairedDifference:
-    if len(pair.plan) == 1 and noise is not None:
-        return over_images(pair.label, metric, pair.plan[0], pair.control[0], noise, scaled=scaled)
-    ours = [record.value(metric, scaled=scaled) for record in pair.plan]
-    theirs = [record.value(metric, scaled=scaled) for record in pair.control]
-    least = 0.0
-    if noise is not None:
-        least = noise.half_width(metric, pair.plan, pair.control, scaled=scaled)
-    return over_seeds(pair.label, metric, ours, theirs, scaled=scaled, least=least)
 
 
 # The rows of a study at budgets.
@@ -402,7 +430,8 @@ def budget_lines(results: Results) -> list[BudgetLine]:
     for name, rows in groups.items():
         own = {controls[row.label] for row in rows if row.label in controls}
         full = [row for line in groups.values() if own & {each.label for each in line} for row in line]
-        points = {row.seen_share.mean or 0.0: row for row in (*rows, *(r for r in full if r.seen_share.mean == 1.0))}
+        whole = [row for row in full if row.compute_share.mean == 1.0]
+        points = {row.compute_share.mean or 0.0: row for row in (*rows, *whole)}
         if len(points) > 1:
             lines.append(curve_line(name, points, control=any(row.label in controls.values() for row in rows)))
     return lines
@@ -415,9 +444,12 @@ def _groups(rows: Sequence[Row]) -> dict[str, list[Row]]:
         by_method.setdefault(row.method, []).append(row)
     groups: dict[str, list[Row]] = {}
     for method, members in by_method.items():
-        one_line = len({row.seen_share.mean for row in members}) == len(members)
+        one_line = len({row.compute_share.mean for row in members}) == len(members)
         for row in members:
-            groups.setdefault(method if one_line else _COST.sub("", row.label, count=1), []).append(row)
+            name = method
+            if not one_line:
+                name = _COST.sub("", row.label, count=1)
+            groups.setdefault(name, []).append(row)
     return groups
 
 
@@ -432,14 +464,14 @@ def budget_figure(results: Results) -> "Figure | None":
         return None
     seeds = max(len(row.seeds) for row in results.rows)
     bars = " (bars: standard deviation over seeds)" if seeds > 1 else " (one seed)"
-    return budget_curves(lines, title=f"{results.data}, {results.model}: what a budget of updates buys{bars}")
+    return budget_curves(lines, title=f"{results.data}, {results.model}: what a budget buys{bars}")
 
 
 def curve_line(method: str, points: Mapping[float, Row], *, control: bool) -> BudgetLine:
-    """Return a line through rows by their share of all updates."""
+    """Return a line through rows by their share of all computing."""
     none = Estimate(None, None, None, ())
-    updates = sorted(points)
-    rows = [points[share] for share in updates]
+    shares = sorted(points)
+    rows = [points[share] for share in shares]
     panels = {
         "error": [row.test["test_error"] for row in rows],
         "nll": [row.scaled["nll"] for row in rows],
@@ -453,8 +485,9 @@ def curve_line(method: str, points: Mapping[float, Row], *, control: bool) -> Bu
         for place, point in enumerate(estimates):
             if point.over == "seeds":
                 spreads[panel][place] = _number(point.spread)
-    name = f"{method}, fewer epochs (to beat)" if control else method
-    return BudgetLine(name, updates, values, spreads, control=control)
+    if control:
+        method = f"{method}, fewer epochs (to beat)"
+    return BudgetLine(method, shares, values, spreads, control=control)
 
 
 def _number(value: float | None) -> float:

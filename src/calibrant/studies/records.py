@@ -1,21 +1,30 @@
-"""What one run measured, as one JSON file without machine names: the unit of `results/` and of every table."""
+"""What one run measured, as one JSON file without machine names: the unit of `results/` and of every table.
+
+`record_run` measures a finished run; `Record` is the content of the file.
+"""
 
 import glob
 import math
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from calibrant.errors import InvalidInput, invalid, printable
-from calibrant.files import as_path, content_digest, read_json, write_json
-from calibrant.metrics import Evaluation
+from calibrant.calibration import TemperatureScaling
+from calibrant.checks import whole
+from calibrant.decisions import RoutingRule, choose_threshold
+from calibrant.errors import CalibrantWarning, InvalidInput, invalid, printable
+from calibrant.files import as_path, content_digest, read_json, sha256_of, write_json
+from calibrant.metrics import Evaluation, evaluate
 from calibrant.metrics.model_comparison import rests_on_few
 from calibrant.own_code import is_own
+from calibrant.predictions import Predictions
 from calibrant.studies.study_spec import Text, file_word, printable_text
-from calibrant.training import Recipe, paper_recipe
+from calibrant.training import Recipe, Run, paper_recipe
 from calibrant.training.recipe import flatten
 
 VERSION = 1
@@ -31,7 +40,7 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Digest = Annotated[str, Field(max_length=100), AfterValidator(printable_text)]
 Scalar = bool | int | Number | Text | None
-Setting = Scalar | list[Scalar]
+Setting = Scalar | list[Scalar] | list[list[Scalar]]
 
 
 class _Model(BaseModel):
@@ -200,6 +209,8 @@ class Record(BaseModel):
         predictions_sha256: Digests of the predictions from which all figures were computed.
         automation: What can be automated at each promised accuracy ("0.99"). None: not recorded. The key in the files
             is `takeover`.
+        flops: Floating-point operations of the training, forward passes for scores included. None: not recorded.
+        flops_full: Those of the recipe without pruning and with every epoch at full size. None: not recorded.
         best: The same figures for the best epoch by `recipe.select`. None if only the last epoch was kept.
     """
 
@@ -233,6 +244,8 @@ class Record(BaseModel):
     predictions_sha256: PredictionDigests
     automation: dict[Text, AutomationContent] | None = Field(default=None, alias="takeover")
     validation_nll_scaled: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    flops: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    flops_full: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     best: BestContent | None = None
 
     @model_validator(mode="after")
@@ -286,6 +299,38 @@ class Record(BaseModel):
         return copy
 
     @property
+    def compute_share(self) -> float:
+        """Floating-point operations as a share of those of the whole recipe; if unknown, the share of the updates.
+
+        Records from before operations were counted have images of one size. A forward pass for a score counts as a
+        third of an update in them.
+        """
+        if self.flops is not None and self.flops_full is not None:
+            return self.flops / self.flops_full
+        return (self.samples_seen + self.samples_scored / 3) / self.samples_full
+
+    @property
+    def compute(self) -> float:
+        """Cost of the training, in updates of one image of full size with one gradient."""
+        gradients = 2 if self.recipe.get("optimiser", {}).get("sam") else 1
+        return self.compute_share * self.samples_full * gradients
+
+    @property
+    def has_pruning(self) -> bool:
+        """Whether samples may rest. Every such plan has this setting."""
+        return "minimum_per_class" in self.settings
+
+    @property
+    def resolution(self) -> Any:
+        """The resolution schedule; empty if all epochs have full size."""
+        return self.recipe.get("schedule", {}).get("resolution") or ()
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether the run saves computing: by samples that rest, or by smaller images."""
+        return self.has_pruning or bool(self.resolution)
+
+    @property
     def test_cases(self) -> int:
         """Number of test images."""
         return int(self.test[str(N_BINS[0])]["n"])
@@ -303,7 +348,9 @@ class Record(BaseModel):
     @property
     def label(self) -> str:
         """The method, with the changed settings in brackets."""
-        return f"{self.method} ({self.variant})" if self.variant else self.method
+        if not self.variant:
+            return self.method
+        return f"{self.method} ({self.variant})"
 
     @property
     def code(self) -> str:
@@ -400,4 +447,201 @@ def _as_options(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _word(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else printable(str(value))
+    """Return a setting as text; a resolution schedule `[[24, 0.6]]` becomes `24x0.6`."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        joint = "x" if not any(isinstance(part, list | tuple) for part in value) else "+"
+        return joint.join(map(_word, value))
+    return printable(str(value))
+
+
+# Measuring finished runs.
+
+_N_RESAMPLES = 400
+TARGETS = (0.98, 0.99)
+CONFIDENCE = 0.95
+Automation = dict[str, float | None]
+"""`share` of the test images that is automated, `accuracy` of that share (None if it is empty), and both `scaled_`."""
+
+
+def automation(validation: Predictions, test: Predictions) -> dict[str, Automation]:
+    """Return how many test images a rule with a promised accuracy automates, for each promised accuracy.
+
+    ECE and |S95| describe confidence at fixed thresholds. Who deploys a model asks the opposite: for a given accuracy,
+    how many cases can be left to the model? The rule is fitted on the validation set and applied to the test set.
+
+    Scaled: the temperature is fitted on a random half of the validation set, the threshold on the other half, because
+    a promise needs cases that nothing else was fitted on. `route fit --calibrate` now gives the threshold more than a
+    half. Records keep the half, so that they can be compared.
+    """
+    if len(validation) < 2:
+        return {}
+    first, second = validation.split(0.5, seed=0)
+    temperature, _ = fit_temperature(first)
+    figures: dict[str, Automation] = {}
+    for target in TARGETS:
+        plain = choose_threshold(validation, target, confidence=CONFIDENCE)
+        scaled = choose_threshold(scaled_by(second, temperature), target, confidence=CONFIDENCE)
+        figures[f"{target:g}"] = _automated(plain, test) | _automated(scaled, scaled_by(test, temperature), "scaled_")
+    return figures
+
+
+def _automated(rule: RoutingRule, test: Predictions, prefix: str = "") -> Automation:
+    chosen = rule.route(test).automate
+    accuracy = None
+    if chosen.any():
+        accuracy = float(test.correct[chosen].mean())
+    return {f"{prefix}share": float(chosen.mean()), f"{prefix}accuracy": accuracy}
+
+
+def fit_temperature(validation: Predictions) -> tuple[float, tuple[str, ...]]:
+    """Return the temperature of a run from its validation predictions, and the notes of the fit."""
+    with warnings.catch_warnings():
+        # Warnings become notes: a small validation set without mistakes must not stop a study.
+        warnings.simplefilter("ignore", CalibrantWarning)
+        try:
+            scaling = TemperatureScaling().fit(validation.logits, validation.targets)
+        except InvalidInput as error:
+            # A single class, or a network with the same scores for every image: the run is recorded without scaling.
+            return 1.0, (f"not fitted, the temperature stays 1: {error}",)
+    return float(scaling.temperature_), tuple(scaling.summary_.notes)
+
+
+def scaled_by(predictions: Predictions, temperature: float) -> Predictions:
+    """Return the same rows with logits divided by the temperature, in float64."""
+    return predictions.with_logits(predictions.logits.astype("float64") / temperature)
+
+
+def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
+    """Measure a finished run: with and without temperature scaling, with 10 and 15 bins."""
+    summary = run.summary
+    validation, test = run.predictions("val"), run.predictions("test")
+    temperature, notes = fit_temperature(validation)
+    recipe = _without_paths(run.recipe)
+    later = run.epochs()[1:]
+    return Record(
+        version=VERSION,
+        data=recipe.data.name,
+        model=recipe.model.name,
+        method=recipe.method.name,
+        seed=recipe.seed,
+        changes=changes_of(recipe, summary["method"]["settings"]),
+        recipe=recipe.model_dump(mode="json"),
+        settings=summary["method"]["settings"],
+        test=evaluations_of(test),
+        test_scaled=evaluations_of(scaled_by(test, temperature)),
+        validation=evaluate(validation, N_BINS[0]).to_dict(),
+        temperature=temperature,
+        temperature_notes=notes,
+        best_validation=summary["best_validation"],
+        samples_seen=summary["samples_seen"],
+        samples_full=summary["samples_full"],
+        seen_share=summary["seen_share"],
+        samples_scored=summary.get("samples_scored", 0),
+        train_seconds=summary["timing"]["train_seconds"],
+        seconds=summary["timing"]["seconds"],
+        later_seconds=sum(line["train_seconds"] for line in later),
+        later_samples=sum(line["samples"] for line in later),
+        concurrent_runs=concurrent_runs,
+        steps_mode=summary.get("steps_mode"),
+        environment=summary["environment"],
+        predictions_sha256=digests(run),
+        automation=automation(validation, test),
+        validation_nll_scaled=evaluate(scaled_by(validation, temperature), N_BINS[0]).nll,
+        flops=summary.get("flops"),
+        flops_full=summary.get("flops_full"),
+        best=_best_of(run),
+    )
+
+
+def _best_of(run: Run) -> dict[str, Any] | None:
+    if run.recipe.select == "last":
+        return None
+    validation, test = run.predictions("val", best=True), run.predictions("test", best=True)
+    temperature, _ = fit_temperature(validation)
+    return {
+        "select": run.recipe.select,
+        "epoch": run.summary["best"]["epoch"],
+        "test": evaluations_of(test),
+        "test_scaled": evaluations_of(scaled_by(test, temperature)),
+        "validation": evaluate(validation, N_BINS[0]).to_dict(),
+        "temperature": temperature,
+    }
+
+
+def digests(run: Run) -> dict[str, str]:
+    """Return the digests of the predictions, which identify the outcome of a run."""
+    return {split: sha256_of(run.predictions_path(split)) for split in ("val", "test")}
+
+
+def evaluations_of(predictions: Predictions) -> dict[str, dict[str, Any]]:
+    """Return the metrics by number of bins, with intervals for the first number of bins."""
+    evaluations = {}
+    for n_bins in N_BINS:
+        n_resamples = _N_RESAMPLES if n_bins == N_BINS[0] else 0
+        content = evaluate(predictions, n_bins, n_resamples=n_resamples).to_dict()
+        if "intervals" in content:
+            content["intervals"] = {name: ends for name, ends in content["intervals"].items() if name in TABLED}
+        evaluations[str(n_bins)] = content
+    return evaluations
+
+
+def _without_paths(recipe: Recipe) -> Recipe:
+    """Return the recipe with file names instead of paths: records must not show folders of a machine."""
+    changed = {}
+    for key, name in (("data.name", recipe.data.name), ("model.name", recipe.model.name)):
+        kind, colon, rest = name.partition(":")
+        if colon and "/" in rest:
+            changed[key] = f"{kind}:{rest.rstrip('/').rsplit('/', 1)[-1]}"
+    if recipe.model.weights is not None:
+        changed["model.weights"] = recipe.model.weights.rsplit("/", 1)[-1]
+    return recipe.changed(changed)
+
+
+@dataclass
+class Recorded:
+    """The result of `record_runs`.
+
+    Attributes:
+        records: What was measured.
+        lines: One line per record, with the run and the file.
+        unfinished: Runs that were not recorded.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
+
+    def raise_unfinished(self) -> None:
+        """Raise if a run was not recorded."""
+        if self.unfinished:
+            way_out = "Continue them with: calibrant train --resume RUN"
+            raise InvalidInput(f"not finished, so not recorded: {', '.join(self.unfinished)}. {way_out}")
+
+
+def record_runs(
+    runs: Sequence[str | Path], folder: Path, *, concurrent: int | None = None, replace: bool = False
+) -> Recorded:
+    """Measure finished runs and write one JSON file each.
+
+    Args:
+        runs: Run folders.
+        folder: Folder of the records.
+        concurrent: How many runs shared the machine, these included. Only runs with equal numbers are compared in time.
+        replace: Whether to replace a record of the same settings and seed whose outcome differs.
+    """
+    if not runs:
+        raise InvalidInput("record needs at least one run folder. For example: calibrant record runs/* --out results")
+    if concurrent is not None:
+        whole("concurrent", concurrent, 1, "It counts the runs themselves.")
+    recorded = Recorded()
+    for path in runs:
+        run = Run.open(path)
+        if not run.finished:
+            recorded.unfinished.append(str(path))
+            continue
+        recorded.records.append(record_run(run, concurrent_runs=concurrent))
+        file = write_record(recorded.records[-1], folder, replace=replace)
+        recorded.lines.append(f"{path} -> {file}")
+    return recorded

@@ -1,16 +1,25 @@
-"""The paper's tables from the results of a study."""
+"""The tables of a study: the paper's, costs, verdicts, plans beside their controls, calibrated runs, and groups."""
 
 import math
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
+from typing import NamedTuple
 
-from calibrant.metrics import Evaluation, evaluate
-from calibrant.metrics.metric import higher_is_better
+import numpy as np
+
+from calibrant.metrics import Evaluation, evaluate, evaluate_groups
+from calibrant.metrics.evaluation import FEWEST_RESAMPLES
+from calibrant.metrics.metric import Groups, column_of, higher_is_better
 from calibrant.metrics.metric import label as common_label
-from calibrant.studies.measuring import CONFIDENCE
+from calibrant.metrics.subgroups import GroupedEvaluation
+from calibrant.predictions import Predictions
+from calibrant.studies.records import CONFIDENCE
+from calibrant.studies.referee import Difference, check_deciding_metric
 from calibrant.studies.study_folder import Study
-from calibrant.studies.summaries import Estimate, PairedDifference, Results, Row, estimate
+from calibrant.studies.study_results import Estimate, Results, Row, estimate
 from calibrant.tables import Table, counted
 from calibrant.training import Run
 
@@ -40,8 +49,11 @@ def paper_tables(results: Results, *, brief: bool = False) -> list[Table]:
         tables.append(_table(results, title, _PROMISED + left_out(results), _AUTOMATED))
     if results.controls:
         tables.append(control_table(results))
+    if results.decisions:
+        tables.append(_decisions(results, where))
     if results.differences:
-        tables.append(_verdicts(results, where) if brief else _differences(results, where))
+        all_metrics = _brief_differences if brief else _differences
+        tables.append(all_metrics(results, where))
     return tables
 
 
@@ -172,21 +184,21 @@ def _costs(results: Results, where: str) -> Table:
             row.label,
             f"{row.samples_seen.mean or 0:,.0f}",
             f"{100 * (row.seen_share.mean or 0):.1f}",
+            f"{100 * (row.compute_share.mean or 0):.1f}",
             _plain(row.train_seconds, "{:.1f}"),
             _relative_time(row, base),
             _plain(row.temperature, "{:.3f}"),
         )
         for row in results.rows
     )
-    heads = ("method", "samples seen", "of full, %", "train time, s", f"vs {results.baseline}, %", "temperature")
+    times = ("train time, s", f"vs {results.baseline}, %")
+    heads = ("method", "samples seen", "of full, %", "computing, %", *times, "temperature")
     caption = (
-        "Mean over seeds. Times of runs that shared a machine say little; they are compared only where all of them "
-        "shared it with equally many."
+        "Mean over seeds. Computing: floating-point operations in percent of those of the recipe without a plan. Times "
+        "of runs that shared a machine say little; they are compared only if all of them shared it with equally many."
     )
     if results.uncontrolled:
-        caption += (
-            f" No control made as many updates, so nothing is said of the worth of: {', '.join(results.uncontrolled)}."
-        )
+        caption += f" No control cost as much, so nothing is said of the worth of: {', '.join(results.uncontrolled)}."
     return Table(f"{where}: what it cost", rows, heads, caption)
 
 
@@ -220,16 +232,44 @@ def _relative_time(row: Row, base: Row | None) -> str:
     return f"{100 * row.train_seconds.mean / base.train_seconds.mean:.0f}"
 
 
+def _decisions(results: Results, where: str) -> Table:
+    """Return the verdict in the metric that was named beforehand."""
+    metric = _name(*check_deciding_metric(results.decides))
+    rows = []
+    for decision in results.decisions:
+        item = decision.difference
+        p = "-" if decision.p is None else f"{decision.p:.3f}"
+        rows.append(
+            (item.label, *_difference_and_ends(item), p, _unsigned(decision.detectable, item.metric), decision.verdict)
+        )
+    heads = ("method", f"{metric} minus {results.baseline}", "95 % interval", "p", "could have seen", "verdict")
+    caption = (
+        f"{metric} was named before the runs; it alone decides. p is corrected for {counted(len(rows), 'comparison')} "
+        "(Holm): the chance that any of these verdicts is wrong is at most 5 %. Could have seen: the smallest true "
+        "difference that such a study finds in 4 of 5 repetitions; a smaller one may exist."
+    )
+    return Table(f"{where}: the verdict", tuple(rows), heads, caption)
+
+
 def _differences(results: Results, where: str) -> Table:
     rows = []
     for item in results.differences:
-        basis = {None: "-", "seeds": f"{item.pairs} seeds", "images": "images"}[item.over]
-        rows.append((item.label, _name(item.metric, item.scaled), *_difference_and_ends(item), basis, item.verdict))
-    heads = ("method", "metric", f"minus {results.baseline}", "95 % interval", "paired over", "verdict")
-    return Table(f"{where}: against {results.baseline}", tuple(rows), heads, _PAIRED)
+        basis = {None: "-", "seeds": f"{item.seeds[0]} and {item.seeds[1]} seeds", "images": "images"}[item.over]
+        detectable = None
+        if item.spread is not None:
+            detectable = item.spread.detectable()
+        rows.append(
+            (
+                *(item.label, _name(item.metric, item.scaled), *_difference_and_ends(item), basis),
+                *(_unsigned(detectable, item.metric), item.verdict),
+            )
+        )
+    difference = f"minus {results.baseline}"
+    heads = ("method", "metric", difference, "95 % interval", "over", "could have seen", "verdict")
+    return Table(f"{where}: against {results.baseline}", tuple(rows), heads, _EXPLORED)
 
 
-def _difference_and_ends(item: PairedDifference) -> tuple[str, str]:
+def _difference_and_ends(item: Difference) -> tuple[str, str]:
     """Return a difference and its interval as text: in points, NLL as it is."""
     if item.difference is None:
         return "-", "-"
@@ -241,36 +281,46 @@ def _difference_and_ends(item: PairedDifference) -> tuple[str, str]:
     return words[0], " to ".join(words[1:]) or "-"
 
 
-_PAIRED = (
-    "In points, NLL as it is. Over seeds: Student's t of paired differences, where test predictions are at hand never "
-    "narrower than the paired bootstrap over test images is wide; with one seed: the interval of `calibrant.compare`, "
-    "which says nothing about another training. Not corrected for the number of comparisons. A larger |S95| counts as "
-    "better, and an over-confident network has one, too: read it beside ECE(S95)."
+def _unsigned(value: float | None, metric: str) -> str:
+    if value is None or not math.isfinite(value):
+        return "-"
+    if metric == "nll":
+        return f"{value:.4f}"
+    return f"{100 * value:.2f}"
+
+
+_EXPLORED = (
+    "In points, NLL as it is. The interval is over seeds, whose variance is shared among the methods of the study, and "
+    "over test images, where test predictions are at hand. With one seed for every method it is that of "
+    "`calibrant.compare`, which says nothing about another training. Not corrected for the number of comparisons: only "
+    "the metric that was named beforehand decides. A larger |S95| counts as better, and an over-confident network has "
+    "one, too: read it beside ECE(S95)."
 )
 
 
-def _verdicts(results: Results, where: str) -> Table:
+def _brief_differences(results: Results, where: str) -> Table:
     columns = [("ece", False), ("ece", True), ("test_error", False), ("auroc", False)]
     columns += [("ece@0.95", False), ("share@0.95", False), ("nll", True), ("aurc", False)]
     cells = {(item.label, item.metric, item.scaled): item for item in results.differences}
     rows = []
     for label in dict.fromkeys(item.label for item in results.differences):
         items = [cells[label, metric, scaled] for metric, scaled in columns]
-        rows.append((label, counted(items[0].pairs, "seed"), *(_signed(item) for item in items)))
-    heads = ("method", "paired", *(_name(metric, scaled) for metric, scaled in columns))
-    caption = f"{_PAIRED} ? means: cannot tell. Intervals are in tables.md."
+        seeds = items[0].seeds
+        rows.append((label, f"{seeds[0]} and {seeds[1]}", *(_signed(item) for item in items)))
+    heads = ("method", "seeds", *(_name(metric, scaled) for metric, scaled in columns))
+    caption = f"{_EXPLORED} ? means: cannot tell. Intervals are in tables.md."
     return Table(f"{where}: minus {results.baseline}", tuple(rows), heads, caption)
 
 
 _CONTROL = (
-    "A plan that rests samples costs as much as training on all of them for fewer epochs, so that is what it has to "
-    "beat: its control has the same loss and the same schedule, stretched over fewer epochs, and as many updates. "
-    "Recovered: (control - plan) / (control - all updates); 1 means that nothing was lost, 0 that the plan is worth no "
-    "more than fewer epochs, below 0 that it is worth less; -: all updates were not run, or are no better than the "
-    "control. It is a ratio of two differences and says little where fewer epochs lose little; whether it differs from "
-    "0 is what the verdict says. Updates in percent of all; scored: forward passes for scores alone, which come on "
-    "top. NLL after temperature scaling; error and AURC in percent; lower is better. Intervals as in the table of "
-    "differences."
+    "A plan lets samples rest, or trains on smaller images first. Fewer epochs save as much, so they are what a plan "
+    "has to beat: its control has the same loss and schedule on all data at full size, and as much computing in fewer "
+    "epochs. Recovered: (control - plan) / (control - whole run); 1 means that nothing was lost, 0 that the plan is "
+    "worth no more than fewer epochs; -: the whole run was not made, or is no better than the control. It is a ratio "
+    "of two differences and says little if fewer epochs lose little; whether it differs from 0 is what the verdict "
+    "says. Computing (floating-point operations, forward passes for scores included) and updates in percent of the "
+    "whole run. NLL after temperature scaling; error and AURC in percent; lower is better. Intervals as in the table "
+    "of differences."
 )
 
 
@@ -279,34 +329,27 @@ def control_table(results: Results) -> Table:
     rows = []
     for item in results.controls:
         metric = item.difference.metric
-        values = (item.all_updates, item.control_value, item.plan_value)
-        figures = [_figure(value, metric) for value in values]
-        name = _name(metric, item.difference.scaled)
+        values = (item.whole_value, item.control_value, item.plan_value)
+        recovered = "-" if item.recovered is None else f"{item.recovered:.2f}"
+        seeds = str(item.difference.seeds[0])
         rows.append(
             (
-                *(item.plan, item.control, str(item.difference.pairs)),
-                *(f"{100 * item.share:.1f}", f"{100 * item.scored_share:.1f}", name, *figures),
-                *_difference_and_ends(item.difference),
-                item.difference.verdict,
-                "-" if item.recovered is None else f"{item.recovered:.2f}",
+                *(item.plan, item.control, seeds, f"{100 * item.share:.1f}", f"{100 * item.updates:.1f}"),
+                *(f"{100 * item.scored_share:.1f}", _name(metric, item.difference.scaled)),
+                *(_unsigned(value, metric) for value in values),
+                *(*_difference_and_ends(item.difference), item.difference.verdict, recovered),
             )
         )
-    heads = ("plan", "control", "seeds", "updates", "scored", "metric", "all updates", "control's", "plan's")
+    heads = ("plan", "control", "seeds", "computing", "updates", "scored", "metric", "whole run", "control's", "plan's")
     verdicts = ("plan - control", "95 % interval", "plan is", "recovered")
     title = f"{results.data}, {results.model}: plans beside their controls"
     return Table(title, tuple(rows), (*heads, *verdicts), _CONTROL)
 
 
-def _figure(value: float | None, metric: str) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4f}" if metric == "nll" else f"{100 * value:.2f}"
-
-
-def _signed(item: PairedDifference) -> str:
+def _signed(item: Difference) -> str:
     if item.difference is None:
         return "-"
-    verdict = "?" if item.verdict == "cannot tell" else item.verdict
+    verdict = {"cannot tell": "?"}.get(item.verdict, item.verdict)
     return f"{_difference_and_ends(item)[0]} {verdict}"
 
 
@@ -402,3 +445,109 @@ def _calibrated_table(
     title = f"{place[0]}, {place[1]}: with each run's own calibrator"
     columns = ("method", *(heading for heading, _ in _CALIBRATED_COLUMNS))
     return Table(title, cells, columns, caption)
+
+
+# By group: sites, devices, ages, or whatever a file says about each test case.
+
+_GROUP_METRICS = (("TE", "test_error"), ("ECE", "ece"), ("|S95|", "share@0.95"))
+# Nobody reads more rows than this. The worst groups are kept.
+_GROUP_ROWS = 50
+
+
+class _Grouped(NamedTuple):
+    """One method: its groups by seed, and all seeds together with intervals over test cases."""
+
+    seeds: list[GroupedEvaluation]
+    together: GroupedEvaluation
+
+    def mean(self, group: str | None, metric: str) -> float | None:
+        """Return the mean over seeds in a group, or over all cases. None if no seed has a value."""
+        values = [_of_group(seed, group).values()[metric] for seed in self.seeds]
+        known = [value for value in values if value is not None]
+        if not known:
+            return None
+        return statistics.fmean(known)
+
+    def cell(self, group: str | None, metric: str) -> str:
+        """Return the mean in percent, with its interval if there is one."""
+        value = self.mean(group, metric)
+        if value is None:
+            return "-"
+        ends = (_of_group(self.together, group).intervals or {}).get(metric)
+        if ends is None:
+            return f"{100 * value:.2f}"
+        return f"{100 * value:.2f} ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})"
+
+    def by_error(self) -> list[str]:
+        """Return the groups, the one with the largest mean test error first."""
+        return sorted(self.together.groups, key=lambda group: -(self.mean(group, "test_error") or 0.0))
+
+
+def _of_group(grouped: GroupedEvaluation, group: str | None) -> Evaluation:
+    """Return the evaluation of a group; None stands for all cases."""
+    if group is None:
+        return grouped.overall
+    return grouped.groups[group]
+
+
+def group_tables(study: Study, groups: Groups) -> list[Table]:
+    """Return a table for each data set and network: one row per group, with the means over seeds of every method.
+
+    Args:
+        study: The study.
+        groups: Name of an extra column of the runs' test predictions, or one value per test case in the order of the
+            test set.
+    """
+    folders: dict[tuple[str, str], dict[str, list[Path]]] = {}
+    for planned in study.finished():
+        folders.setdefault(planned.place, {}).setdefault(planned.label, []).append(study.folder(planned))
+    return [
+        _group_table(place, {label: _grouped(own, groups) for label, own in methods.items()})
+        for place, methods in folders.items()
+    ]
+
+
+def _grouped(folders: Sequence[Path], groups: Groups) -> _Grouped:
+    tests = [Run.open(folder).predictions("test") for folder in folders]
+    # All seeds share one test set, so a test case is a cluster with one row per seed.
+    case = np.tile(np.arange(len(tests[0])), len(tests))
+    values = [column_of(test, groups, "groups") for test in tests]
+    stacked = Predictions.from_logits(
+        np.concatenate([each.as_logits() for each in tests]), np.concatenate([each.targets for each in tests])
+    )
+    # Intervals of shares are exact and not bootstrapped, so the fewest draws are enough.
+    together = evaluate_groups(
+        stacked, np.concatenate(values), clusters=case, n_bins=10, thresholds=(0.95,), n_resamples=FEWEST_RESAMPLES
+    )
+    seeds = [evaluate_groups(each, own, n_bins=10, thresholds=(0.95,)) for each, own in zip(tests, values, strict=True)]
+    return _Grouped(seeds, together)
+
+
+def _group_table(place: tuple[str, str], methods: Mapping[str, _Grouped]) -> Table:
+    first = next(iter(methods.values()))
+    columns = ("group", "cases", *(f"{label}: {heading}" for label in methods for heading, _ in _GROUP_METRICS))
+    rows = []
+    for group in (None, *first.by_error()[:_GROUP_ROWS]):
+        cases = f"{_of_group(first.seeds[0], group).n:,}"
+        cells = [method.cell(group, metric) for method in methods.values() for _, metric in _GROUP_METRICS]
+        rows.append((group or "all", cases, *cells))
+    return Table(f"{place[0]}, {place[1]}: by group", tuple(rows), columns, _group_caption(methods))
+
+
+def _group_caption(methods: Mapping[str, _Grouped]) -> str:
+    count = len(next(iter(methods.values())).together.groups)
+    worst, apart = [], []
+    for label, each in methods.items():
+        group = each.by_error()[0]
+        worst.append(f"{label}: {group} ({100 * (each.mean(group, 'test_error') or 0.0):.2f} %)")
+        apart.append(f"{label}: {', '.join(each.together.stand_out()[:_GROUP_ROWS]) or 'none'}")
+    left_out = ""
+    if count > _GROUP_ROWS:
+        left_out = f" The {count - _GROUP_ROWS:,} groups with the lowest test error are left out."
+    return (
+        "In percent, test set, 10 bins, raw figures: means over seeds in each group. "
+        f"Worst group by mean test error: {'; '.join(worst)}. "
+        f"Intervals are over test cases, for these trained models; those of the {count:,} groups hold together with "
+        "95 % for each method and metric (Bonferroni). "
+        f"Worse than all cases beyond chance: {'; '.join(apart)}.{left_out}"
+    )

@@ -16,10 +16,10 @@ from calibrant.files import as_path, locked, output_error, read_json, write_json
 from calibrant.predictions import Predictions
 from calibrant.scale import Ended, Executor, Task, run_tasks
 from calibrant.studies.controls import against_controls, at_budgets, plans_without_control
-from calibrant.studies.measuring import digests, record_run, scaled_by
-from calibrant.studies.records import Record
+from calibrant.studies.records import Record, digests, record_run, scaled_by
+from calibrant.studies.referee import check_deciding_metric
+from calibrant.studies.study_results import Results, summarise
 from calibrant.studies.study_spec import PlannedRun, StudySpec
-from calibrant.studies.summaries import ImageNoise, Results, summarise
 from calibrant.tables import Displayed, Table, counted
 from calibrant.training import Run
 from calibrant.training.checkpoint import trained_data
@@ -108,6 +108,7 @@ class Study(Displayed):
                     f"{self.path} has no study.toml yet. Say what to compare: --methods nll flsd, or a file."
                 )
             spec = StudySpec.load(self.path / "study.toml")
+        check_deciding_metric(spec.decides)
         self.spec = spec
         self.runs = spec.runs()
 
@@ -231,11 +232,10 @@ class Study(Displayed):
             return scaled_by(test, record.temperature) if scaled else test
 
         baseline = self.spec.baseline_label()
-        noise = ImageNoise(predictions_of)
         results = []
         for place, group in groups.items():
-            summary = summarise(group, baseline, predictions_of=predictions_of)
-            controls = against_controls(group, noise)
+            summary = summarise(group, baseline, predictions_of=predictions_of, decides=self.spec.decides)
+            controls = against_controls(group, predictions_of)
             uncontrolled = plans_without_control(group, controls)
             unfinished = self._unfinished(place)
             results.append(replace(summary, unfinished=unfinished, controls=controls, uncontrolled=uncontrolled))

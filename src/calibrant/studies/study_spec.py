@@ -61,7 +61,8 @@ class PlannedRun:
 class StudySpec(_Part):
     """The settings of a whole study, from TOML or flags. All its runs are checked when it is made.
 
-    `derived` holds, by data set, settings that follow from the size of a data set that is not in the paper.
+    `decides` is the metric of the verdict, named before the runs: `test_error`, `scaled_nll` and so on. `derived` has,
+    by data set, settings that follow from the size of a data set that is not in the paper.
 
     >>> spec = StudySpec(methods=("nll", "flsd"), seeds=(0, 1), recipe={"epochs": 3})
     >>> [planned.name for planned in spec.runs()][:2]
@@ -73,6 +74,7 @@ class StudySpec(_Part):
     data: tuple[str, ...] = ("digits",)
     models: tuple[str, ...] = ()
     baseline: str | None = None
+    decides: str = "scaled_nll"
     recipe: dict[str, Any] = Field(default_factory=dict)
     derived: dict[str, dict[str, Any]] = Field(default_factory=dict)
     variants: tuple[Variant, ...] = ()

@@ -1,12 +1,17 @@
-"""A search by Optuna with three objectives: validation error, validation ECE or NLL after scaling, and samples seen."""
+"""A search by Optuna with three objectives: validation error, validation ECE or NLL after scaling, and samples seen.
+
+`SweepSpec` says what is searched, `Sweep` is the search on disk, `run_sweep` runs it and writes the Pareto front.
+"""
 
 import json
+import os
 import sqlite3
 import time
 import uuid
 import warnings
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -14,21 +19,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 import tomli_w
 from pydantic import BaseModel, Field, ValidationError
 
-from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput, importing, invalid
-from calibrant.files import as_path, content_digest, output_error, parse_json, read_toml, write_text
-from calibrant.studies.search import (
-    Figures,
-    RungReporter,
-    TrialStopped,
-    figures_at_rungs,
-    is_dominated,
-    recipe_key,
-    search_space,
+from calibrant.errors import CalibrantError, CalibrantWarning, CheckFailed, InvalidInput, importing, invalid
+from calibrant.files import as_path, content_digest, output_error, parse_json, read_toml, write_json, write_text
+from calibrant.report import pareto_picture, save_figure
+from calibrant.scale import Executor, Task, run_tasks
+from calibrant.tables import Displayed, Table, counted, preformatted
+from calibrant.training import (
+    Recipe,
+    Reporter,
+    Run,
+    TrainingDiverged,
+    make_reporter,
+    methods,
+    paper_recipe,
+    train_or_resume,
 )
-from calibrant.tables import Displayed, Table, counted
-from calibrant.training import Recipe, Reporter, Run, TrainingDiverged, paper_recipe, train_or_resume
 from calibrant.training.final_weights import selection_figure
-from calibrant.training.recipe import Settings
+from calibrant.training.recipe import Settings, recipe_keys, suggest_key
+from calibrant.training.settings import check_inputs
 from calibrant.training.setup import load_data
 
 if TYPE_CHECKING:
@@ -43,6 +51,218 @@ SAME_SETTINGS = "another worker is on the same settings"
 _HEARTBEAT_SECONDS = 15
 _GRACE_SECONDS = 60
 _POLL_SECONDS = 2.0
+# Worker processes read it, too: it keeps a password out of the process list.
+_STORAGE = "CALIBRANT_STORAGE"
+
+
+# What is varied.
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`: integers if both ends are, on a logarithmic scale with `log`."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def suggest(self, trial: "Trial", name: str) -> Any:
+        """Let Optuna choose a value."""
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return trial.suggest_int(name, self.low, self.high, log=self.log)
+        return trial.suggest_float(name, self.low, self.high, log=self.log)
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """One of a few values."""
+
+    values: tuple[Any, ...]
+
+    def suggest(self, trial: "Trial", name: str) -> Any:
+        """Let Optuna choose a value."""
+        return trial.suggest_categorical(name, self.values)
+
+
+Space = dict[str, Range | Categorical]
+
+# Ranges for settings of methods: the paper's grids, and values around our own measurements.
+_USUAL: Space = {
+    "huber_weight": Range(0.1, 50.0, log=True),
+    "gamma": Range(0.5, 5.0),
+    "dca_weight": Range(0.05, 10.0, log=True),
+    "mdca_weight": Range(0.5, 10.0, log=True),
+    "mmce_weight": Range(0.005, 1.0, log=True),
+    "entropy_weight": Range(0.01, 1.0, log=True),
+    "margin_weight": Range(0.01, 1.0, log=True),
+    "label_smoothing": Range(0.01, 0.2, log=True),
+    "fraction": Range(0.02, 0.3),
+    "rest": Range(0.1, 0.8),
+    "share": Range(0.3, 0.9),
+    "drop": Range(0.2, 0.9),
+    "ratio": Range(0.2, 0.8),
+    "easy": Range(0.3, 0.95),
+    "pool": Range(0.6, 1.0),
+}
+
+
+def search_space(method: str, asked: Sequence[str] = ()) -> Space:
+    """Return the settings that a sweep varies.
+
+    Args:
+        method: The method.
+        asked: Words such as `huber_weight` (its usual range), `drop=0.3:0.8`, `optimiser.lr=0.01:0.3:log`,
+            `schedule.kind=step,cosine`. Empty: every setting of the method that has a usual range.
+
+    >>> search_space("flsd+h+unbiased", ["drop=0.3:0.8", "share"])
+    {'drop': Range(low=0.3, high=0.8, log=False), 'share': Range(low=0.3, high=0.9, log=False)}
+    """
+    settings = methods.describe(method).settings
+    if asked:
+        return dict(_parse(word, settings) for word in asked)
+    space = {name: values for name, values in _USUAL.items() if name in settings}
+    if not space:
+        raise InvalidInput(
+            f"method {method!r} has no setting with a usual range. Say what to vary: --search optimiser.lr=0.01:0.3:log"
+        )
+    return space
+
+
+def recipe_key(name: str) -> str:
+    """Return the recipe key of a searched setting. A name that is no recipe key is a setting of the method."""
+    return name if name in recipe_keys() else f"method.options.{name}"
+
+
+def _parse(word: str, settings: Any) -> tuple[str, Range | Categorical]:
+    name, sign, text = word.partition("=")
+    if name not in [*settings, *recipe_keys()]:
+        raise invalid(
+            "search", "name a setting of the method or a recipe key", repr(name), suggest_key(name, *settings)
+        )
+    if not sign:
+        if name not in _USUAL:
+            raise invalid("search", f"give a range for {name}, which has no usual one", repr(word), f"{name}=LOW:HIGH")
+        return name, _USUAL[name]
+    if ":" in text:
+        return name, _range(word, text)
+    values = tuple(_number(part) for part in text.split(","))
+    if len(values) < 2:
+        raise invalid("search", "offer at least two values", repr(word), f"For example {name}=LOW:HIGH or {name}=A,B.")
+    return name, Categorical(values)
+
+
+def _range(word: str, text: str) -> Range:
+    low, high, *rest = text.split(":")
+    ends = [_number(low), _number(high)]
+    if rest not in ([], ["log"]) or not all(isinstance(end, int | float) for end in ends) or not ends[0] < ends[1]:
+        raise invalid("search", "be NAME=LOW:HIGH or NAME=LOW:HIGH:log with LOW < HIGH", repr(word))
+    if rest and ends[0] <= 0:
+        raise invalid("search", "begin above 0 on a logarithmic scale", repr(word))
+    if not all(isinstance(end, int) for end in ends):
+        ends = [float(end) for end in ends]
+    return Range(ends[0], ends[1], log=bool(rest))
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text, text)
+
+
+# Early stopping. Optuna's pruners support one objective only; this rule uses all three.
+#
+# At each rung (a quarter, half and three quarters of the epochs) the rule looks at a trial's validation error, its
+# validation ECE and the samples seen so far. A trial is stopped if at least `dominators` finished trials had, at the
+# same rung, a lower error and a lower ECE after no more samples. One better trial is not enough: figures in the middle
+# of a training are noisy, and error and ECE still move when the learning rate falls.
+
+Figures = tuple[float, float, float]
+"""Validation error, validation ECE, samples seen so far: lower is better in each."""
+
+
+def rungs(epochs: int) -> tuple[int, ...]:
+    """Return the epochs after which a trial is judged.
+
+    >>> rungs(160), rungs(3), rungs(1)
+    ((40, 80, 120), (1, 2), ())
+    """
+    return tuple(sorted({share * epochs // 4 for share in (1, 2, 3)} - {0, epochs}))
+
+
+def is_dominated(figures: Figures, finished: Iterable[Figures], *, dominators: int = 3) -> bool:
+    """Return whether `dominators` finished trials had a lower error and ECE at this rung after no more samples.
+
+    >>> is_dominated((0.2, 0.1, 1000), [(0.1, 0.05, 900)] * 3)
+    True
+    >>> is_dominated((0.2, 0.01, 1000), [(0.1, 0.05, 900)] * 3)
+    False
+    """
+    error, ece, seen = figures
+    better = 0
+    for other_error, other_ece, other_seen in finished:
+        if other_error < error and other_ece < ece and other_seen <= seen:
+            better += 1
+    return better >= dominators
+
+
+def figures_at_rungs(log: Iterable[dict[str, Any]], epochs: int) -> dict[int, Figures]:
+    """Return the figures of a run at the rungs, from its log."""
+    figures: dict[int, Figures] = {}
+    seen = 0
+    for line in log:
+        seen += line["samples"]
+        if line["epoch"] in rungs(epochs) and "validation" in line:
+            figures[line["epoch"]] = _figures(line, seen)
+    return figures
+
+
+def _figures(line: dict[str, Any], seen: int) -> Figures:
+    return 1.0 - line["validation"]["accuracy"], line["validation"]["ece"], float(seen)
+
+
+class TrialStopped(Exception):
+    """Raised inside a training to stop it. The run folder stays and could be continued."""
+
+    _MESSAGE = "stopped after epoch"
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(f"{self._MESSAGE} {epoch}")
+        self.epoch = epoch
+
+    @classmethod
+    def is_reason(cls, reason: str) -> bool:
+        """Return whether this exception stopped a trial. A storage keeps only its text."""
+        return reason.startswith(cls._MESSAGE)
+
+
+class RungReporter(Reporter):
+    """Passes the figures of a trial at each rung to `judge(epoch, figures)`, and stops the training if it says so."""
+
+    def __init__(self, judge: Callable[[int, Figures], bool], inner: Reporter) -> None:
+        super().__init__(inner)
+        self._judge = judge
+        self._seen = 0
+        self._rungs: tuple[int, ...] = ()
+
+    def start(self, run: Run, done: int) -> None:
+        """Count the samples that a continued run has already seen."""
+        self._rungs = rungs(run.recipe.epochs)
+        self._seen = sum(line["samples"] for line in run.epochs() if line["epoch"] <= done)
+        super().start(run, done)
+
+    def end_epoch(self, line: dict[str, Any]) -> None:
+        """At a rung, pass the figures to `judge`."""
+        self._seen += line["samples"]
+        super().end_epoch(line)
+        at_rung = line["epoch"] in self._rungs and "validation" in line
+        if at_rung and self._judge(line["epoch"], _figures(line, self._seen)):
+            raise TrialStopped(line["epoch"])
+
+
+# The search.
 
 
 class SweepSpec(Settings):
@@ -131,15 +351,12 @@ class Sweep(Displayed):
         spec.save(settings)
 
     def _overview(self) -> Table:
-        from calibrant.studies.sweep_outputs import front_table
-
         front = front_table(self)
         return Table(f"{self.path}, {len(self.finished())} trials finished. {front.title}", front.rows, front.columns)
 
     def _open(self, url: str, sampler_seed: int | None) -> "OptunaStudy":
         optuna = load_optuna()
         with _quiet(optuna), _storage_errors(url, ImportError, ValueError):  # of drivers and of URLs
-            make_tables(url)
             storage = optuna.storages.RDBStorage(
                 url,
                 heartbeat_interval=_HEARTBEAT_SECONDS,
@@ -363,6 +580,207 @@ def _check_attributes(trial: "FrozenTrial") -> None:
         raise invalid(f"trial {trial.number}", "be one of ours", "other figures")
 
 
+# Running it, here or in several processes.
+
+
+def plan_sweep(
+    folder: str | Path,
+    settings: Mapping[str, Any],
+    *,
+    recipe: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, str] | None = None,
+    storage: str | None = None,
+    data_dir: Path | None = None,
+    trust_code: bool = False,
+) -> Sweep:
+    """Return the sweep that the settings describe. Without settings, return the one in the folder.
+
+    Args:
+        folder: Folder of the sweep.
+        settings: `method`, `data`, `model`, `seed`, `name`, `search`, `dominators`, `objective`. None is not set.
+        recipe: Dotted recipe keys that all trials share.
+        defaults: `data` and `model` if the settings name none.
+        storage: Optuna storage URL. None: the environment variable CALIBRANT_STORAGE, else SQLite in the folder.
+        data_dir: Folder of the image sets.
+        trust_code: Whether to run code of the user's own that was not used on this machine before.
+    """
+    merged: dict[str, Any] = dict(defaults or {})
+    merged |= {key: value for key, value in settings.items() if value is not None}
+    spec = None
+    if merged or recipe:
+        spec = SweepSpec.parse({**merged, "recipe": dict(recipe or {})})
+        check_inputs([spec.base()], data_dir=data_dir)
+    return Sweep(folder, spec, storage=storage or os.environ.get(_STORAGE), trust_code=trust_code)
+
+
+@dataclass(frozen=True)
+class SweepOutcome:
+    """The result of running a sweep.
+
+    Attributes:
+        sweep: The sweep.
+        text: The front and the files that were written, for people.
+        content: The same as plain JSON values.
+        broken: One sentence for each worker process that failed.
+        jobs: Number of worker processes.
+    """
+
+    sweep: Sweep
+    text: str
+    content: dict[str, Any]
+    broken: list[str]
+    jobs: int
+
+    def _repr_html_(self) -> str:
+        return preformatted(self.text)
+
+    def raise_failures(self) -> None:
+        """Raise if worker processes failed, or if no trial finished."""
+        if self.broken:
+            raise CheckFailed(f"{len(self.broken)} of {self.jobs} workers failed: {'; '.join(self.broken)}")
+        failed = failures(self.sweep)
+        if failed and not self.sweep.finished():
+            raise CheckFailed(f"no trial finished, {len(failed)} failed. The first: {failed[0]}")
+
+
+def run_sweep(
+    sweep: Sweep,
+    *,
+    trials: int,
+    timeout: float | None = None,
+    jobs: int | None = None,
+    storage: str | None = None,
+    data_dir: Path | None = None,
+    executor: Executor | None = None,
+) -> SweepOutcome:
+    """Search, here or in several processes, and write the results.
+
+    Args:
+        sweep: The sweep.
+        trials: Number of trials in all, over all processes and earlier calls.
+        timeout: Seconds after which no new trial begins.
+        jobs: Number of processes; 1 searches in this one. None: 1, or as many as the executor can run at once.
+        storage: Optuna storage URL, for the processes.
+        data_dir: Folder of the image sets.
+        executor: Where the processes run. None: this machine. Other machines must see the folder of the sweep.
+    """
+    broken = []
+    if jobs is None:
+        jobs = 1
+        if executor is not None:
+            jobs = min(trials, executor.capacity(_worker(sweep, 1)))
+    if executor is None and jobs == 1:
+        sweep.run(trials=trials, timeout=timeout, data_dir=data_dir, reporter=make_reporter())
+    else:
+        arguments = [str(trials), "-" if timeout is None else str(timeout)]
+        if data_dir is not None:
+            arguments.append(str(data_dir))
+        tasks = [_worker(sweep, number, arguments, storage) for number in range(1, jobs + 1)]
+        if executor is not None:
+            executor.check_shared(sweep.path.absolute() / "sweep.toml")
+        ended = run_tasks(tasks, jobs=jobs, executor=executor)
+        broken = [f"{worker.task}: {worker.message}" for worker in ended if worker.code]
+    files = write_sweep(sweep)
+    text = f"{front_table(sweep).terminal()}\n\nwritten: {', '.join(str(path) for path in files)}"
+    return SweepOutcome(sweep, text, sweep_json(sweep), broken, jobs)
+
+
+def _worker(sweep: Sweep, number: int, arguments: Sequence[str] = (), storage: str | None = None) -> Task:
+    """Return the task of one worker process."""
+    environment = {}
+    url = storage or os.environ.get(_STORAGE)
+    if url is not None:
+        environment[_STORAGE] = url
+    return Task(
+        f"worker {number}",
+        "calibrant.studies",
+        ("search", str(sweep.path), *arguments),
+        sweep.path / "logs" / f"worker-{number}.log",
+        accelerator=sweep.recipe.engine.accelerator,
+        cpus=1 + sweep.recipe.engine.workers,
+        environment=environment,
+    )
+
+
+# Its outputs.
+
+
+def sweep_json(sweep: Sweep) -> dict[str, Any]:
+    """Return all trials, and the numbers of those on the front, as plain values."""
+    return {
+        "objectives": list(sweep.spec.objectives),
+        "front": [trial.number for trial in sweep.front()],
+        "finished": [_trial_json(sweep, trial) for trial in sweep.finished()],
+        "stopped": [_trial_json(sweep, trial) for trial in sweep.stopped()],
+    }
+
+
+def _trial_json(sweep: Sweep, trial: "FrozenTrial") -> dict[str, Any]:
+    values = None
+    if trial.values:
+        values = dict(zip(sweep.spec.objectives, trial.values, strict=True))
+    content = {"number": trial.number, "settings": trial.params, "values": values, "run": trial.user_attrs.get("run")}
+    return content | {key: trial.user_attrs[key] for key in ("test", "stopped") if key in trial.user_attrs}
+
+
+def front_table(sweep: Sweep) -> Table:
+    """Return the Pareto front as a table, with test figures, which the search did not use."""
+    rows = []
+    for trial in sweep.front():
+        error, calibration, seen = trial.values
+        test = trial.user_attrs["test"]
+        settings = ", ".join(f"{name} {_word(value)}" for name, value in trial.params.items())
+        figures = [f"{100 * value:.2f}" for value in (error, calibration, seen, test["test_error"], test["ece"])]
+        if sweep.spec.objective == "scaled-nll":
+            figures[1] = f"{calibration:.4f}"
+        rows.append((str(trial.number), *figures, settings))
+    title = f"{sweep.recipe.data.name}, {sweep.recipe.model.name}, {sweep.spec.method}: Pareto front"
+    unit = "In percent" if sweep.spec.objective == "ece" else "In percent but for the NLL"
+    caption = f"{unit}; {_how_trials_ended(sweep)} The search saw the validation columns only."
+    heads = ("trial", "validation TE", sweep.spec.objectives[1], "samples seen", "test TE", "test ECE", "settings")
+    return Table(title, tuple(rows), heads, caption)
+
+
+def failures(sweep: Sweep) -> list[str]:
+    """Return why trials failed: they diverged or were not possible.
+
+    Trials that were stopped early do not count, nor those whose settings another worker was training.
+    """
+    reasons = (" ".join(trial.user_attrs.get("stopped", "").split()) for trial in sweep.stopped())
+    return [reason for reason in reasons if not TrialStopped.is_reason(reason) and reason != SAME_SETTINGS]
+
+
+def _how_trials_ended(sweep: Sweep) -> str:
+    failed = failures(sweep)
+    finished = len(sweep.finished())
+    sentence = f"{counted(finished, 'trial')} finished, {len(sweep.stopped()) - len(failed)} stopped early"
+    if failed:
+        sentence += f", {len(failed)} failed (the first: {failed[0].rstrip('.')})"
+    return f"{sentence}."
+
+
+def write_sweep(sweep: Sweep) -> list[Path]:
+    """Write `sweep.json`, `pareto.md` and, if a trial has finished, `pareto.svg` and `pareto.png`."""
+    paths = [sweep.path / "sweep.json", sweep.path / "pareto.md"]
+    write_json(paths[0], sweep_json(sweep))
+    write_text(paths[1], front_table(sweep).markdown())
+    finished = sweep.finished()
+    if finished:
+        error, calibration, seen = zip(*(trial.values for trial in finished), strict=True)
+        front = {trial.number for trial in sweep.front()}
+        title = f"{sweep.recipe.data.name}, {sweep.recipe.model.name}, {sweep.spec.method}"
+        on_front = [trial.number in front for trial in finished]
+        figure = pareto_picture(error, calibration, seen, on_front, title=title, objective=sweep.spec.objective)
+        paths += save_figure(figure, sweep.path / "pareto")
+    return paths
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
 # Optuna and its storages.
 
 
@@ -371,26 +789,6 @@ def load_optuna() -> Any:
     with importing("a sweep", "Optuna", "study"):
         import optuna
     return optuna
-
-
-def make_tables(url: str) -> None:
-    """Make the tables of a new SQLite storage, all or none of them.
-
-    Optuna makes them one by one. If it is killed in between, a later start finds the table of studies and does not
-    make the index that keeps their names unique. Every further start would then add a study of the same name.
-    """
-    from sqlalchemy.engine import make_url
-
-    place = make_url(url)
-    if place.get_backend_name() != "sqlite" or not place.database or place.database.startswith("file:"):
-        return
-    with closing(sqlite3.connect(place.database)) as target:
-        if target.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            return
-        pattern = load_optuna().storages.RDBStorage("sqlite://").engine.raw_connection().driver_connection
-        # One transaction. If another worker was faster, its first statement fails and nothing changes.
-        with suppress(sqlite3.OperationalError):
-            target.executescript("\n".join(pattern.iterdump()))
 
 
 @contextmanager

@@ -14,13 +14,12 @@ from calibrant.metrics.metric import Groups
 from calibrant.report import ReportEntry, Section, read_groups, save_figure, write_report
 from calibrant.scale import Executor
 from calibrant.studies.ablation import ablation_figure, ablation_table, choose_by_validation
-from calibrant.studies.by_group import group_tables
 from calibrant.studies.controls import budget_figure
 from calibrant.studies.records import write_record
-from calibrant.studies.result_tables import calibrated_tables, control_table, paper_tables, percent
+from calibrant.studies.result_tables import calibrated_tables, control_table, group_tables, paper_tables, percent
 from calibrant.studies.study_folder import Study, make_progress
+from calibrant.studies.study_results import Results
 from calibrant.studies.study_spec import StudySpec, file_word
-from calibrant.studies.summaries import Results
 from calibrant.tables import Table, counted, preformatted
 from calibrant.training import Run
 
@@ -228,6 +227,12 @@ def write_tables(study: Study, all_results: Sequence[Results], *, extra: Sequenc
     return paths
 
 
+_COSTS = (
+    *("method", "seed", "samples_seen", "seen_share", "samples_scored", "compute_share", "flops", "train_seconds"),
+    "temperature",
+)
+
+
 def runs_csv(study: Study) -> str:
     """Return CSV with one line per finished run: its costs and all test metrics, as fractions.
 
@@ -237,7 +242,16 @@ def runs_csv(study: Study) -> str:
     for planned in study.finished():
         record = study.record(planned)
         line: dict[str, Any] = {"data": record.data, "model": record.model, "label": planned.label}
-        for key in ("method", "seed", "samples_seen", "seen_share", "samples_scored", "train_seconds", "temperature"):
+        for key in (
+            "method",
+            "seed",
+            "samples_seen",
+            "seen_share",
+            "samples_scored",
+            "compute_share",
+            "flops",
+            "train_seconds",
+        ):
             line[key] = getattr(record, key)
         for scaled, prefix in ((False, ""), (True, "scaled_")):
             line |= {f"{prefix}{name}": value for name, value in record.evaluation(scaled=scaled).values().items()}

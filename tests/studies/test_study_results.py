@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
-from scipy import stats
 
 from calibrant import compare
-from calibrant.studies import summaries
-from calibrant.studies.measuring import scaled_by
-from calibrant.studies.summaries import COMPARED, estimate, over_seeds, summarise
+from calibrant.errors import InvalidInput
+from calibrant.studies import referee
+from calibrant.studies.records import scaled_by
+from calibrant.studies.referee import COMPARED
+from calibrant.studies.study_results import estimate, summarise
 from calibrant.training import Run
 
 
@@ -25,58 +26,6 @@ def test_one_seed_takes_its_spread_from_test_images_and_undefined_stays_undefine
     assert estimate([]).mean is None
 
 
-def test_paired_interval_equals_the_paired_t_test():
-    generator = np.random.default_rng(0)
-    theirs = generator.normal(0.05, 0.01, 5)
-    ours = theirs - 0.01 + generator.normal(0, 0.001, 5)
-    found = over_seeds("x", "ece", list(ours), list(theirs))
-    reference = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
-    assert found.interval == pytest.approx((reference.low, reference.high))
-    assert found.difference == pytest.approx(np.mean(ours - theirs))
-    assert (found.pairs, found.verdict) == (5, "better")
-
-
-@pytest.mark.parametrize(
-    ("metric", "ours", "verdict"),
-    [
-        ("ece", (0.10, 0.11, 0.121), "worse"),
-        ("auroc", (0.10, 0.11, 0.121), "better"),
-        ("share@0.95", (0.10, 0.11, 0.121), "better"),
-        ("test_error", (0.01, 0.08, 0.03), "cannot tell"),
-        ("ece", (0.02, 0.03, 0.041), "cannot tell"),
-    ],
-)
-def test_verdicts_know_which_way_is_better(metric, ours, verdict):
-    assert over_seeds("x", metric, ours, (0.02, 0.03, 0.04)).verdict == verdict
-
-
-def test_seeds_that_agree_exactly_say_nothing_about_chance():
-    # 8 of 599 images more in either seed: no spread, and the first differs from the second by rounding alone.
-    ours, theirs = [50 / 599, 45 / 599], [42 / 599, 37 / 599]
-    found = over_seeds("x", "test_error", ours, theirs)
-    assert found.difference == pytest.approx(8 / 599)
-    assert (found.interval, found.over, found.verdict) == (None, None, "cannot tell")
-
-
-@pytest.mark.parametrize(("least", "verdict"), [(0.010, "worse"), (0.014, "cannot tell")])
-def test_an_interval_is_no_narrower_than_the_noise_of_the_images(least, verdict):
-    found = over_seeds("x", "test_error", [50 / 599, 45 / 599], [42 / 599, 37 / 599], least=least)
-    assert found.interval == pytest.approx((8 / 599 - least, 8 / 599 + least))
-    assert (found.over, found.verdict) == ("seeds", verdict)
-    wide = over_seeds("x", "test_error", [0.1, 0.2], [0.0, 0.0], least=least)
-    assert wide.interval == pytest.approx(stats.ttest_1samp([0.1, 0.2], 0.0).confidence_interval())
-
-
-def test_pairs_with_an_undefined_value_are_not_judged():
-    found = over_seeds("x", "ece@0.95", [0.1, None], [0.2, 0.3])
-    assert (found.difference, found.interval, found.verdict) == (None, None, "cannot tell")
-
-
-def test_one_pair_has_a_difference_and_no_interval():
-    found = over_seeds("x", "ece", [0.1], [0.3], least=0.01)
-    assert (found.difference, found.interval, found.verdict) == (pytest.approx(-0.2), None, "cannot tell")
-
-
 def test_a_row_holds_each_number_plain_and_scaled(make_record):
     record = make_record(sharpness=3.0)
     (row,) = summarise({"nll": [record]}, "nll").rows
@@ -86,18 +35,29 @@ def test_a_row_holds_each_number_plain_and_scaled(make_record):
         assert ece.mean == record.value("ece", n_bins=15, scaled=scaled) != metrics["ece"].mean
 
 
-def test_only_common_seeds_are_paired(make_record):
+def test_all_seeds_count_whether_the_baseline_has_them_or_not(make_record):
     groups = {
         "nll": [make_record(seed=seed) for seed in (0, 1, 2)],
-        "flsd": [make_record("flsd", seed=seed, sharpness=1.0) for seed in (1, 2, 3)],
+        "flsd": [make_record("flsd", seed=seed, sharpness=1.0) for seed in (2, 3)],
     }
     results = summarise(groups, "nll")
-    assert [row.seeds for row in results.rows] == [(0, 1, 2), (1, 2, 3)]
+    assert [row.seeds for row in results.rows] == [(0, 1, 2), (2, 3)]
     (ece,) = [item for item in results.differences if item.metric == "ece" and not item.scaled]
-    expected = np.mean([groups["flsd"][k].value("ece") - groups["nll"][k + 1].value("ece") for k in (0, 1)])
-    assert (ece.pairs, ece.difference) == (2, pytest.approx(expected))
+    values = [[record.value("ece") for record in group] for group in groups.values()]
+    assert (ece.seeds, ece.difference) == ((2, 3), pytest.approx(np.mean(values[1]) - np.mean(values[0])))
     # A temperature does not move predictions, so there is no such thing as a scaled test error.
     assert {item.metric for item in results.differences if item.scaled} == set(COMPARED) - {"test_error"}
+
+
+def test_the_metric_that_decides_is_named_and_corrected(make_record):
+    groups = {
+        name: [make_record(name, seed=seed, sharpness=1.0 + number) for seed in (0, 1, 2)]
+        for number, name in enumerate(("nll", "flsd", "brier"))
+    }
+    results = summarise(groups, "nll", decides="test_error")
+    assert [decision.difference.metric for decision in results.decisions] == ["test_error", "test_error"]
+    with pytest.raises(InvalidInput, match=r"metric must be one of ece, .*Did you mean"):
+        summarise(groups, "nll", decides="scaled_nl")
 
 
 def test_a_confident_set_of_a_few_images_gives_no_verdict(make_record):
@@ -127,8 +87,7 @@ def test_with_one_seed_the_differences_are_the_paired_bootstrap_over_images(fini
         records, "nll", predictions_of=lambda record, scaled: cool[record.method] if scaled else tests[record.method]
     )
     references = [
-        compare(both["nll"], both["flsd+h+p-ema"], n_bins=10, n_resamples=summaries.N_RESAMPLES)
-        for both in (tests, cool)
+        compare(both["nll"], both["flsd+h+p-ema"], n_bins=10, n_resamples=referee.N_RESAMPLES) for both in (tests, cool)
     ]
     assert found.differences[0].over == "images"
     for item in found.differences:

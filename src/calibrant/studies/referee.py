@@ -1,0 +1,338 @@
+"""Is one method better than another? Differences over seeds and test images, and one verdict named beforehand.
+
+Two trainings of one method differ, and so do two test sets. The variance of a difference of means has both parts:
+
+    seed variance * (1 / n1 + 1 / n2) + variance of the paired difference over test images
+
+Runs are not paired by seed: in our records, runs of one seed are no more alike than others, and pairing costs degrees
+of freedom. Three seeds say little about a variance, so the seed variance of the two methods is moderated towards the
+pooled one of all methods of the study, which counts as `_PRIOR_DEGREES` further degrees of freedom (Smyth 2004).
+Estimating that number from a few methods is unreliable, so it is fixed. `benchmarks/verdicts.py` measures error rate
+and power, also if variances differ.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle
+from typing import Literal
+
+import numpy as np
+
+from calibrant.errors import did_you_mean, invalid
+from calibrant.metrics import Comparison, compare, evaluate
+from calibrant.metrics.intervals import Resampled, percentiles, resample_models
+from calibrant.metrics.metric import higher_is_better
+from calibrant.metrics.model_comparison import Verdict, rests_on_few
+from calibrant.predictions import Predictions
+from calibrant.studies.records import Record
+from calibrant.tables import ShownFields
+
+COMPARED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "nll", "aurc")
+# A temperature never changes the predicted class.
+COMPARED_SCALED = tuple(metric for metric in COMPARED if metric != "test_error")
+N_RESAMPLES = 400
+_PRIOR_DEGREES = 2
+_LEVEL = 0.05
+_POWER = 0.8
+# A smaller spread is rounding.
+_NO_SPREAD = 1e-9
+Over = Literal["seeds", "images"]
+PredictionsOf = Callable[[Record, bool], Predictions]
+"""Returns the test predictions of a record, temperature-scaled or not."""
+
+
+def check_deciding_metric(name: str) -> tuple[str, bool]:
+    """Return the metric that decides, and whether it is taken after temperature scaling.
+
+    >>> check_deciding_metric("scaled_nll")
+    ('nll', True)
+    """
+    known = {metric: (metric, False) for metric in COMPARED}
+    known |= {f"scaled_{metric}": (metric, True) for metric in COMPARED_SCALED}
+    if name not in known:
+        raise invalid("metric", f"be one of {', '.join(known)}", repr(name), did_you_mean(name, known))
+    return known[name]
+
+
+class SeedPool:
+    """The seed variance of several methods in one metric.
+
+    Args:
+        groups: The values of each method, one per seed. Methods with one seed add nothing.
+
+    >>> pool = SeedPool([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 9.0, 8.0]])
+    >>> pool.variance_of([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
+    (0.6666666666666666, 6.0)
+    """
+
+    def __init__(self, groups: Iterable[Sequence[float]]) -> None:
+        several = [values for values in groups if len(values) > 1]
+        self._squares = sum(map(_squares, several))
+        self._degrees = sum(len(values) - 1 for values in several)
+
+    def variance_of(self, ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float] | None:
+        """Return the variance of the difference of two means, and its degrees of freedom. None if nothing is known."""
+        if not self._degrees:
+            return None
+        own = len(ours) + len(theirs) - 2
+        squares = _squares(ours) + _squares(theirs) + _PRIOR_DEGREES * self._squares / self._degrees
+        variance = squares / (own + _PRIOR_DEGREES)
+        return variance * (1 / len(ours) + 1 / len(theirs)), float(min(own + _PRIOR_DEGREES, self._degrees))
+
+
+def _squares(values: Sequence[float]) -> float:
+    """Return the sum of squared deviations from the mean."""
+    mean = statistics.fmean(values)
+    return sum((value - mean) ** 2 for value in values)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How much a difference of means varies: standard error and degrees of freedom."""
+
+    error: float
+    degrees: float
+
+    def half_width(self, level: float = _LEVEL) -> float:
+        """Return half of the interval."""
+        return self._quantile(1 - level / 2) * self.error
+
+    def p(self, difference: float) -> float:
+        """Return the probability of a difference at least as large by chance."""
+        from scipy import stats
+
+        return float(2 * stats.t.sf(abs(difference) / self.error, self.degrees))
+
+    def detectable(self, comparisons: int = 1) -> float:
+        """Return the smallest difference that is found with 80 % probability, among so many comparisons."""
+        return self.half_width(_LEVEL / comparisons) + self._quantile(_POWER) * self.error
+
+    def _quantile(self, probability: float) -> float:
+        from scipy import stats
+
+        return float(stats.t.ppf(probability, self.degrees))
+
+
+@dataclass(frozen=True)
+class Difference(ShownFields):
+    """A method minus another one.
+
+    Attributes:
+        label: The method.
+        metric: Flat name.
+        scaled: Whether both are temperature-scaled.
+        seeds: Number of seeds of the method and of the other one.
+        difference: Difference of the means. None if the metric is not defined for a run.
+        interval: 95 % interval, for this comparison alone. None if the spread is not known.
+        spread: What the interval rests on.
+        over: "seeds": over seeds and, if test predictions are known, test images. "images": over test images alone,
+            because no method has several seeds; that says nothing about another training.
+        verdict: Whether the method is better or worse than the other one.
+    """
+
+    label: str
+    metric: str
+    scaled: bool
+    seeds: tuple[int, int]
+    difference: float | None = None
+    interval: tuple[float, float] | None = None
+    spread: Spread | None = None
+    over: Over | None = None
+    verdict: Verdict = "cannot tell"
+
+    @property
+    def p(self) -> float | None:
+        """Probability of a difference at least as large by chance. None without an interval."""
+        if self.spread is None or self.difference is None:
+            return None
+        return self.spread.p(self.difference)
+
+
+def spread_of(pool: SeedPool, ours: Sequence[float], theirs: Sequence[float], image_variance: float) -> Spread | None:
+    """Return the spread of a difference of means over seeds and images. None if nothing is known about seeds."""
+    seeds = pool.variance_of(ours, theirs)
+    if seeds is None:
+        return None
+    variance, degrees = seeds
+    total = variance + image_variance
+    if total < _NO_SPREAD**2:
+        return None
+    # Satterthwaite: the variance over images is known well, that over seeds is not.
+    return Spread(math.sqrt(total), degrees * (total / max(variance, _NO_SPREAD**2)) ** 2)
+
+
+class ImageNoise:
+    """How much of a difference the choice of test images explains. Each run is resampled once, all by the same draws.
+
+    Args:
+        predictions_of: Returns the test predictions of a record.
+    """
+
+    def __init__(self, predictions_of: PredictionsOf) -> None:
+        self._predictions_of = predictions_of
+        self._resampled: dict[tuple[str, bool], Resampled] = {}
+        self._compared: dict[tuple[str, str, bool], Comparison] = {}
+
+    def comparison(self, ours: Record, theirs: Record, *, scaled: bool) -> Comparison:
+        """Return the result of `compare` for two runs. It is computed once for all metrics."""
+        key = (ours.predictions_sha256["test"], theirs.predictions_sha256["test"], scaled)
+        if key not in self._compared:
+            both = (self._predictions_of(record, scaled) for record in (theirs, ours))
+            self._compared[key] = compare(*both, n_bins=10, n_resamples=N_RESAMPLES)
+        return self._compared[key]
+
+    def variance(self, metric: str, ours: Sequence[Record], theirs: Sequence[Record], *, scaled: bool) -> float:
+        """Return the variance of the difference of two means over test images. 0 if undefined.
+
+        For calibration errors and high-confidence sets, draws cannot be trusted. There it follows from the average
+        interval of one run against another, as if the noise of the images were the same in every seed.
+        """
+        our_draws = [self._of(record, scaled) for record in ours]
+        their_draws = [self._of(record, scaled) for record in theirs]
+        if all(model.range(metric) is None for model in (*our_draws, *their_draws)):
+            means = [np.mean([model.draws[metric] for model in models], axis=0) for models in (our_draws, their_draws)]
+            ends = percentiles(means[0] - means[1], 0.95)
+            if ends is None:
+                return 0.0
+            return float(((ends[1] - ends[0]) / (2 * 1.96)) ** 2)
+        distances = []
+        shorter, longer = sorted((our_draws, their_draws), key=len)
+        for b, a in zip(longer, cycle(shorter), strict=False):
+            own = b.evaluation.values()[metric]
+            other = a.evaluation.values()[metric]
+            ends = b.difference(a, metric)
+            if ends is None or own is None or other is None:
+                return 0.0
+            distances.append(max(own - other - ends[0], ends[1] - (own - other)))
+        return float((np.mean(distances) / 1.96) ** 2)
+
+    def _of(self, record: Record, scaled: bool) -> Resampled:
+        key = (record.predictions_sha256["test"], scaled)
+        if key not in self._resampled:
+            predictions = self._predictions_of(record, scaled)
+            evaluation = evaluate(predictions, 10, thresholds=(0.95,))
+            (self._resampled[key],) = resample_models([predictions], [evaluation], n_resamples=N_RESAMPLES)
+        return self._resampled[key]
+
+
+class Referee:
+    """Compares methods of one data set and network.
+
+    Args:
+        groups: The records of each method, one per seed. Their seed variances are pooled.
+        predictions_of: Returns the test predictions of a record. None: differences are over seeds alone.
+    """
+
+    def __init__(self, groups: Mapping[str, Sequence[Record]], predictions_of: PredictionsOf | None = None) -> None:
+        self._groups = groups
+        self._noise = None if predictions_of is None else ImageNoise(predictions_of)
+        self._pools: dict[tuple[str, bool], SeedPool] = {}
+
+    def compare(
+        self, label: str, metric: str, ours: Sequence[Record], theirs: Sequence[Record], *, scaled: bool
+    ) -> Difference:
+        """Return one metric of a method minus that of another one."""
+        our_values = _values(ours, metric, scaled)
+        their_values = _values(theirs, metric, scaled)
+        nothing = Difference(label, metric, scaled, (len(ours), len(theirs)))
+        if our_values is None or their_values is None:
+            return nothing
+        difference = statistics.fmean(our_values) - statistics.fmean(their_values)
+        image_variance = 0.0
+        if self._noise is not None:
+            image_variance = self._noise.variance(metric, ours, theirs, scaled=scaled)
+        spread = spread_of(self._pool(metric, scaled), our_values, their_values, image_variance)
+        if spread is None:
+            return self._over_images(replace(nothing, difference=difference), ours[0], theirs[0])
+        half = spread.half_width()
+        interval = (difference - half, difference + half)
+        verdict = verdict_of(metric, interval)
+        if any(_rests_on_few(metric, mine, other, scaled) for mine, other in zip(ours, theirs, strict=False)):
+            verdict = "cannot tell"  # three images that are right in every seed prove nothing
+        return replace(nothing, difference=difference, interval=interval, spread=spread, over="seeds", verdict=verdict)
+
+    def _over_images(self, difference: Difference, ours: Record, theirs: Record) -> Difference:
+        """Fill in the interval over test images, if no method has several seeds."""
+        if self._noise is None or max(difference.seeds) > 1:
+            return difference
+        row = self._noise.comparison(ours, theirs, scaled=difference.scaled)[difference.metric]
+        difference = replace(
+            difference, difference=row.difference, interval=row.interval, over="images", verdict=row.verdict
+        )
+        if row.interval is None or row.interval[1] - row.interval[0] < _NO_SPREAD:
+            return difference
+        return replace(difference, spread=Spread((row.interval[1] - row.interval[0]) / (2 * 1.96), math.inf))
+
+    def _pool(self, metric: str, scaled: bool) -> SeedPool:
+        key = (metric, scaled)
+        if key not in self._pools:
+            values = [_values(records, metric, scaled) for records in self._groups.values()]
+            self._pools[key] = SeedPool(group for group in values if group is not None)
+        return self._pools[key]
+
+
+def _values(records: Sequence[Record], metric: str, scaled: bool) -> list[float] | None:
+    """Return the metric of each record. None if it is not defined for one of them."""
+    values = [record.value(metric, scaled=scaled) for record in records]
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if len(known) != len(values) or not known:
+        return None
+    return known
+
+
+def _rests_on_few(metric: str, ours: Record, theirs: Record, scaled: bool) -> bool:
+    first = theirs.evaluation(scaled=scaled)
+    second = ours.evaluation(scaled=scaled)
+    return rests_on_few(metric, first.values(), second.values(), first.n)
+
+
+def verdict_of(metric: str, interval: tuple[float, float]) -> Verdict:
+    """Return whether a difference with this interval is better or worse."""
+    if interval[0] <= 0.0 <= interval[1]:
+        return "cannot tell"
+    rises = interval[0] > 0.0
+    return "better" if rises == higher_is_better(metric) else "worse"
+
+
+@dataclass(frozen=True)
+class Decision(ShownFields):
+    """The verdict on one method in the metric that was named before the study, corrected for all its comparisons.
+
+    Attributes:
+        difference: The method minus the baseline.
+        p: After Holm's correction: with all of them below 0.05, the chance that any verdict is wrong is at most 5 %.
+        detectable: The smallest true difference that the study would find in 4 of 5 repetitions, with the correction.
+        verdict: By the corrected p.
+    """
+
+    difference: Difference
+    p: float | None
+    detectable: float | None
+    verdict: Verdict
+
+
+def decide(differences: Sequence[Difference]) -> tuple[Decision, ...]:
+    """Correct the comparisons of one metric for their number by Holm's method.
+
+    >>> spread = Spread(error=1.0, degrees=6.0)
+    >>> both = [Difference(name, "nll", True, (3, 3), -2.6, (-5.0, -0.2), spread, "seeds", "better") for name in "ab"]
+    >>> [(round(item.p, 3), item.verdict) for item in decide(both)]
+    [(0.081, 'cannot tell'), (0.081, 'cannot tell')]
+    """
+    tested = {item.label: item.p for item in differences if item.p is not None}
+    adjusted: dict[str, float] = {}
+    so_far = 0.0
+    for place, label in enumerate(sorted(tested, key=tested.__getitem__)):
+        so_far = max(so_far, min((len(tested) - place) * tested[label], 1.0))
+        adjusted[label] = so_far
+    decisions = []
+    for item in differences:
+        if item.spread is None or item.label not in adjusted:
+            decisions.append(Decision(item, None, None, "cannot tell"))
+            continue
+        p = adjusted[item.label]
+        verdict = item.verdict if p < _LEVEL else "cannot tell"
+        decisions.append(Decision(item, p, item.spread.detectable(len(tested)), verdict))
+    return tuple(decisions)

@@ -1,0 +1,199 @@
+"""Verdicts over seeds and images: against textbook tests, slow references and simulations."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from calibrant.metrics import evaluate
+from calibrant.metrics.intervals import resample_models
+from calibrant.predictions import Predictions
+from calibrant.studies import referee, summarise
+from calibrant.studies.referee import Difference, ImageNoise, Referee, SeedPool, Spread, decide, spread_of
+
+ROWS = 599
+
+
+def predictions(wrong):
+    """Two classes; these images are wrong."""
+    targets = np.zeros(ROWS, dtype=int)
+    logits = np.tile([1.0, 0.0], (ROWS, 1))
+    logits[wrong] = [0.0, 1.0]
+    return Predictions.from_logits(logits, targets)
+
+
+def test_the_noise_is_that_of_resampled_images(make_record):
+    """Against the exact standard error of the mean difference: its value image by image has a known variance."""
+    wrong = {"nll0": range(40), "flsd0": range(20, 68), "nll1": range(100, 140), "flsd1": range(130, 178)}
+    groups = {name: [make_record(name, seed=seed) for seed in (0, 1)] for name in ("nll", "flsd")}
+    noise = ImageNoise(lambda record, scaled: predictions(wrong[f"{record.method}{record.seed}"]))
+    found = noise.variance("test_error", groups["flsd"], groups["nll"], scaled=False)
+    errors = {name: np.isin(np.arange(ROWS), which).astype(float) for name, which in wrong.items()}
+    image = (errors["flsd0"] - errors["nll0"] + errors["flsd1"] - errors["nll1"]) / 2
+    assert np.sqrt(found) == pytest.approx(image.std() / np.sqrt(ROWS), rel=0.15)
+
+
+def test_eight_images_in_either_seed_are_not_a_verdict(make_record):
+    wrong = {"nll0": range(40), "flsd0": range(20, 68), "nll1": range(40), "flsd1": range(20, 68)}
+    groups = {name: [make_record(name, seed=seed) for seed in (0, 1)] for name in ("nll", "flsd")}
+    shared = groups["nll"][0].test
+    for name, group in groups.items():
+        for record in group:
+            rate = len(wrong[f"{name}{record.seed}"]) / ROWS
+            record.test["10"] = {**shared["10"], "test_error": rate, "n": ROWS}
+    made = summarise(groups, "nll", predictions_of=lambda r, scaled: predictions(wrong[f"{r.method}{r.seed}"]))
+    (found,) = [item for item in made.differences if item.metric == "test_error"]
+    assert found.difference == pytest.approx(8 / ROWS)
+    assert found.interval is not None
+    assert found.interval[0] < 0 < found.interval[1]
+    assert (found.over, found.verdict) == ("seeds", "cannot tell")
+
+
+def test_the_noise_of_errors_and_sets_is_the_mean_over_pairs_of_what_compare_finds_plausible(make_record):
+    rng = np.random.default_rng(0)
+    targets = rng.integers(0, 3, size=500)
+    logits = {name: rng.normal(size=(500, 3)) + 3 * np.eye(3)[targets] for name in ("nll0", "flsd0", "nll1", "flsd1")}
+    models = {
+        name: Predictions.from_logits((1 + int("nll" in name)) * value, targets) for name, value in logits.items()
+    }
+    groups = {name: [make_record(name, seed=seed) for seed in (0, 1)] for name in ("nll", "flsd")}
+    noise = ImageNoise(lambda record, scaled: models[f"{record.method}{record.seed}"])
+    evaluations = {name: evaluate(model, 10, thresholds=(0.95,)) for name, model in models.items()}
+    for metric in ("ece", "share@0.95"):
+        farthest = []
+        for seed in "01":
+            names = f"nll{seed}", f"flsd{seed}"
+            a, b = resample_models(
+                [models[name] for name in names],
+                [evaluations[name] for name in names],
+                n_resamples=referee.N_RESAMPLES,
+            )
+            low, high = b.difference(a, metric)
+            difference = b.evaluation.values()[metric] - a.evaluation.values()[metric]
+            farthest.append(max(difference - low, high - difference))
+        found = noise.variance(metric, groups["flsd"], groups["nll"], scaled=False)
+        assert 1.96 * np.sqrt(found) == pytest.approx(np.mean(farthest))
+
+
+def record(value, *, n=600):
+    """A run with one value in every metric."""
+    values = dict.fromkeys(("test_error", "auroc", "ece", "share@0.95", "accuracy@0.95"), value)
+    evaluation = SimpleNamespace(values=lambda: values, n=n)
+    return SimpleNamespace(value=lambda metric, scaled: value, evaluation=lambda scaled: evaluation)
+
+
+def compared(metric, ours, theirs, *others):
+    groups = {str(number): [record(value) for value in values] for number, values in enumerate((ours, theirs, *others))}
+    return Referee(groups).compare("x", metric, groups["0"], groups["1"], scaled=False)
+
+
+@pytest.mark.parametrize("seeds", [(5, 5), (2, 4), (3, 2)])
+def test_two_methods_alone_are_students_test_of_two_samples(seeds):
+    generator = np.random.default_rng(0)
+    ours, theirs = (generator.normal(0.05 + 0.01 * number, 0.01, count) for number, count in enumerate(seeds))
+    found = compared("test_error", list(ours), list(theirs))
+    reference = stats.ttest_ind(ours, theirs)
+    assert found.p == pytest.approx(reference.pvalue)
+    assert found.interval == pytest.approx(tuple(reference.confidence_interval(0.95)))
+    assert (found.seeds, found.over) == (seeds, "seeds")
+
+
+def test_other_methods_of_the_study_count_as_two_degrees_of_freedom():
+    ours, theirs, other = [1.0, 2.0, 4.0], [3.0, 5.0], [10.0, 10.0, 10.0, 16.0]
+    sums = [np.var(values) * len(values) for values in (ours, theirs, other)]
+    pooled = sum(sums) / (2 + 1 + 3)
+    variance = (sums[0] + sums[1] + 2 * pooled) / (2 + 1 + 2)
+    assert SeedPool([ours, theirs, other]).variance_of(ours, theirs) == pytest.approx((variance * (1 / 3 + 1 / 2), 5))
+
+
+def test_a_method_that_was_run_once_varies_like_the_others():
+    other = [1.0, 2.0, 4.0]
+    assert SeedPool([[7.0], [8.0], other]).variance_of([7.0], [8.0]) == pytest.approx((2 * np.var(other, ddof=1), 2))
+    assert SeedPool([[7.0], [8.0]]).variance_of([7.0], [8.0]) is None
+
+
+def test_the_noise_of_images_adds_up_and_brings_degrees_of_freedom():
+    ours, theirs = [1.0, 2.0, 3.0], [2.0, 4.0, 3.0]
+    pool = SeedPool([ours, theirs])
+    variance, degrees = pool.variance_of(ours, theirs)
+    spread = spread_of(pool, ours, theirs, 0.5)
+    assert spread.error == pytest.approx(np.sqrt(variance + 0.5))
+    # Satterthwaite, with infinitely many degrees of freedom for the images.
+    assert spread.degrees == pytest.approx((variance + 0.5) ** 2 / (variance**2 / degrees))
+
+
+@pytest.mark.parametrize(
+    ("metric", "ours", "verdict"),
+    [
+        ("ece", (0.10, 0.11, 0.121), "worse"),
+        ("auroc", (0.10, 0.11, 0.121), "better"),
+        ("share@0.95", (0.10, 0.11, 0.121), "better"),
+        ("test_error", (0.01, 0.08, 0.03), "cannot tell"),
+        ("ece", (0.02, 0.03, 0.041), "cannot tell"),
+    ],
+)
+def test_verdicts_know_which_way_is_better(metric, ours, verdict):
+    assert compared(metric, ours, (0.02, 0.03, 0.04)).verdict == verdict
+
+
+def test_seeds_that_agree_exactly_say_nothing_about_chance():
+    found = compared("test_error", [50 / 599, 50 / 599], [42 / 599, 42 / 599])
+    assert found.difference == pytest.approx(8 / 599)
+    assert (found.interval, found.over, found.verdict) == (None, None, "cannot tell")
+
+
+def test_an_undefined_value_is_not_judged():
+    found = compared("ece", [0.1, None], [0.2, 0.3])
+    assert (found.difference, found.interval, found.p, found.verdict) == (None, None, None, "cannot tell")
+
+
+def slow_holm(values):
+    """Reject the smallest p at level / k, the next at level / (k - 1), and so on, until one is not rejected."""
+    rejected = set()
+    for place, (p, label) in enumerate(sorted((p, label) for label, p in values.items())):
+        if p >= 0.05 / (len(values) - place):
+            break
+        rejected.add(label)
+    return rejected
+
+
+def test_holm_rejects_what_the_stepwise_procedure_rejects():
+    generator = np.random.default_rng(1)
+    spread = Spread(1.0, 8.0)
+    for _ in range(100):
+        items = [
+            Difference(str(k), "nll", True, (3, 3), shift, (0.0, 0.0), spread, "seeds", "worse")
+            for k, shift in enumerate(generator.normal(2.2, 1.0, 5))
+        ]
+        rejected = slow_holm({item.label: item.p for item in items})
+        assert {found.difference.label for found in decide(items) if found.verdict == "worse"} == rejected
+
+
+def rejections(generator, studies, deviations, *, shift=0.0, seeds=3):
+    """How often a difference of `shift` between the first two methods is found."""
+    found = 0
+    for _ in range(studies):
+        values = [list(generator.normal(0, deviation, seeds)) for deviation in deviations]
+        values[0] = [value + shift for value in values[0]]
+        spread = spread_of(SeedPool(values), values[0], values[1], 0.0)
+        found += spread.p(np.mean(values[0]) - np.mean(values[1])) < 0.05
+    return found / studies
+
+
+def test_error_rate_and_power_in_simulated_studies():
+    """Three seeds, five methods; benchmarks/verdicts.py has more worlds and more draws."""
+    generator = np.random.default_rng(0)
+    assert rejections(generator, 2000, [1.0] * 5) < 0.06
+    # Deviations that differ at random, as in our records.
+    unequal = [rejections(generator, 100, np.sqrt(4 / generator.chisquare(4, size=5))) for _ in range(20)]
+    assert np.mean(unequal) < 0.07
+    # Three standard errors: paired Student's t finds 39 % of these.
+    assert rejections(generator, 1000, [1.0] * 5, shift=3 * np.sqrt(2 / 3)) > 0.62
+
+
+def test_a_detectable_difference_is_found_in_four_of_five_studies():
+    generator = np.random.default_rng(3)
+    spread = Spread(np.sqrt(2 / 3), 6.0)
+    assert rejections(generator, 1500, [1.0] * 5, shift=spread.detectable()) == pytest.approx(0.8, abs=0.05)
+    assert spread.detectable(4) > spread.detectable()
