@@ -24,7 +24,7 @@ def test_finished_runs_are_not_run_again_and_the_tables_are_shown(calibrant, fol
     code, out, said = calibrant("compare", *FLAGS, "--out", folder)
     assert code == 0
     assert "4 runs, 4 of them finished before, 0 to run" in said
-    for word in ("ECE +TS", "AUROC", "|S95|", "samples seen", "minus nll", "2 seeds", "report.html"):
+    for word in ("ECE +TS", "AUROC", "|S95|", "samples seen", "minus nll", "2 and 2", "report.html"):
         assert word in out
     assert (folder / "report.html").is_file()
     assert "flsd+h" in (folder / "tables.tex").read_text()

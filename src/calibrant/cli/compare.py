@@ -35,6 +35,7 @@ def compare(
     ] = None,
     control: Annotated[bool, Parameter(negative="--no-control")] = True,
     baseline: str | None = None,
+    decides: str | None = None,
     recipe: Path | None = None,
     set_: Assignments = None,
     out: Annotated[Path, OutOr] = Path("study"),
@@ -62,6 +63,7 @@ def compare(
             for it, a method without one gets fewer epochs. Several give the budget curve.
         control: Add to each plan its control: the same loss and schedule on all data, for as many updates.
         baseline: The row that the others are compared with; by default nll, at a budget nll@EPOCHS, else the first.
+        decides: The metric of the verdict, named before the runs: test_error, scaled_nll (the default) and so on.
         recipe: Recipe (a file, or the name of one that ships) that all runs share; its method and seed are replaced.
         set_: Any other recipe setting, as key=value. Repeatable.
         out: Folder of the study. Given alone, the study in it goes on.
@@ -83,7 +85,14 @@ def compare(
     study = plan_study(
         out,
         file=file,
-        lists={"methods": methods, "seeds": seeds, "data": data, "models": model, "baseline": baseline},
+        lists={
+            "methods": methods,
+            "seeds": seeds,
+            "data": data,
+            "models": model,
+            "baseline": baseline,
+            "decides": decides,
+        },
         recipe=shared_recipe(recipe, epochs, set_),
         defaults=names_in(recipe),
         budgets=budgets or (),

@@ -46,7 +46,7 @@ def plan_study(
     Args:
         folder: Folder of the study.
         file: A study as TOML.
-        lists: `methods`, `seeds`, `data`, `models`, `baseline`. They override the file. None is not set.
+        lists: `methods`, `seeds`, `data`, `models`, `baseline`, `decides`. They override the file. None is not set.
         recipe: Dotted recipe keys that all runs share. They override the file.
         defaults: `data` and `model` if neither the file nor `lists` names any.
         budgets: Shares of all updates at which each method is run.
