@@ -36,6 +36,8 @@ N_RESAMPLES = 400
 _PRIOR_DEGREES = 2
 _LEVEL = 0.05
 _POWER = 0.8
+# As good as a normal distribution.
+_MANY_DEGREES = 1e6
 # A smaller spread is rounding.
 _NO_SPREAD = 1e-9
 Over = Literal["seeds", "images"]
@@ -160,7 +162,8 @@ def spread_of(pool: SeedPool, ours: Sequence[float], theirs: Sequence[float], im
     if total < _NO_SPREAD**2:
         return None
     # Satterthwaite: the variance over images is known well, that over seeds is not.
-    return Spread(math.sqrt(total), degrees * (total / max(variance, _NO_SPREAD**2)) ** 2)
+    together = degrees * (total / max(variance, _NO_SPREAD**2)) ** 2
+    return Spread(math.sqrt(total), min(together, _MANY_DEGREES))
 
 
 class ImageNoise:
@@ -263,7 +266,7 @@ class Referee:
         )
         if row.interval is None or row.interval[1] - row.interval[0] < _NO_SPREAD:
             return difference
-        return replace(difference, spread=Spread((row.interval[1] - row.interval[0]) / (2 * 1.96), math.inf))
+        return replace(difference, spread=Spread((row.interval[1] - row.interval[0]) / (2 * 1.96), _MANY_DEGREES))
 
     def _pool(self, metric: str, scaled: bool) -> SeedPool:
         key = (metric, scaled)
