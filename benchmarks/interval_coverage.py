@@ -173,9 +173,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1, help="number of the first draw")
     parser.add_argument("--every", type=int, default=20, help="write the tables so far after so many draws")
     parser.add_argument("--out", type=Path)
-    parser.add_argument(
-        "--markdown", type=Path, help="print the tables of this output in Markdown"
-    )
+    parser.add_argument("--markdown", type=Path, help="print the tables of this output in Markdown")
     options = parser.parse_args()
     if options.markdown is not None:
         print(markdown(options.markdown.read_text()))

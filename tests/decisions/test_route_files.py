@@ -14,6 +14,7 @@ from pyarrow import parquet
 from calibrant import Predictions
 from calibrant.calibration import TemperatureScaling, VectorScaling
 from calibrant.decisions import Policy, RoutingRule, Shortlist, route_file
+from calibrant.decisions.route_files import guarded, unguarded
 from calibrant.errors import InvalidInput
 
 NAMES = ("cat", "dog", "owl")
@@ -301,6 +302,12 @@ def test_formulas_in_csv_are_shown_and_not_run(tmp_path, logits):
     assert {row["class"] for row in rows} == {"'=HYPERLINK(1)", "'@dog", "owl"}
     route_file(rule, tmp_path / "in.npz", tmp_path / "out.parquet")
     assert [row["id"] for row in read(tmp_path / "out.parquet")] == ids
+
+
+@pytest.mark.parametrize("text", ["=1+1", "'=1+1", "''=1+1", "'-5", "-5", "'", "it's", "'quoted'", "\t", "'@"])
+def test_a_guarded_id_is_read_back_as_it_was(text):
+    """The ids =1+1 and '=1+1 were written as the same text."""
+    assert unguarded(guarded(text)) == text
 
 
 def test_a_folder_of_parts_is_routed_as_one_file(tmp_path, logits):

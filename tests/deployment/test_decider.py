@@ -13,6 +13,7 @@ from calibrant import Predictions, samples
 from calibrant.calibration import METHODS, make_calibrator
 from calibrant.decisions import Policy, RoutingRule, choose_shortlist, choose_threshold, fit_policy, route_file
 from calibrant.deployment import Decider, DecisionLog, export_onnx
+from calibrant.deployment.onnx_file import SEAL, sealed
 from calibrant.errors import CheckFailed, InvalidInput
 from tests.deployment.conftest import with_rule
 
@@ -185,6 +186,24 @@ def test_a_file_that_was_changed_is_refused(exported, tmp_path):
         Decider.load(tmp_path / "missing.onnx")
 
 
+def test_a_file_that_reads_other_files_is_refused(exported, tmp_path, monkeypatch):
+    """onnxruntime would read the numbers of such a tensor from a file of the working directory."""
+    onnx = pytest.importorskip("onnx")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret").write_bytes(np.arange(10, dtype=np.float32).tobytes())
+    model = onnx.load(exported[0])
+    tensor = model.graph.initializer.add()
+    tensor.CopyFrom(onnx.numpy_helper.from_array(np.zeros(10, dtype=np.float32), "outside"))
+    onnx.external_data_helper.set_external_data(tensor, "secret")
+    tensor.ClearField("raw_data")
+    for entry in model.metadata_props:
+        if entry.key == SEAL:
+            entry.value = "0" * 64
+    (tmp_path / "other.onnx").write_bytes(sealed(model.SerializeToString()))
+    with pytest.raises(InvalidInput, match=r"other.onnx must hold all of its numbers.*external data"):
+        Decider.load(tmp_path / "other.onnx")
+
+
 def test_decisions_are_logged_before_they_are_answered(exported, test, val, tmp_path):
     path, policy = exported
     place = tmp_path / "decisions.db"
@@ -272,6 +291,8 @@ def test_the_command_exports_a_module_of_your_own(calibrant, own_module, tmp_pat
     for arguments, message in [
         (["--model", "mine:Nothing", "-o", "x.onnx"], "name a function or class"),
         ([*given[:2], "--weights", tmp_path / "none", "-o", "x.onnx"], "do not exist"),
+        ([*given, "--range", "mask=0:1_000", "-o", "x.onnx"], "range must be written as name=low:high"),
+        ([*given, "--range", "mask=0:\N{ARABIC-INDIC DIGIT THREE}", "-o", "x.onnx"], "range must be written"),
         ([*given[:2], "--weights", tmp_path / "policy.json", "-o", "x.onnx"], "be a .safetensors file"),
         (given, "path and example must be given"),
         ([*given, "-o", tmp_path / "w.safetensors"], "which is read here"),

@@ -270,10 +270,16 @@ def test_one_long_text_takes_neither_memory_nor_time(python, model, tmp_path):
             assert len(answer.text) < 1000
             assert time.perf_counter() - begun < 10
         assert client.get("/health").json()["logged"] == 1
-        status = Path(f"/proc/{process.pid}/status")
-        if status.exists():  # Linux
-            (peak,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-            assert int(peak) < 1_000_000  # kB
+        assert peak_memory(process) < 1_000_000  # kB
+
+
+def peak_memory(process):
+    """The most memory that a process had, in kB; 0 where Linux does not say it."""
+    status = Path(f"/proc/{process.pid}/status")
+    if not status.exists():
+        return 0
+    (peak,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    return int(peak)
 
 
 def test_pages_of_other_sites_and_other_hosts_are_refused_and_change_nothing(python, model, tmp_path):
@@ -396,6 +402,25 @@ def test_a_locked_log_is_503_with_a_time_to_retry_and_health_answers_meanwhile(p
         assert client.get("/health").json()["logged"] == 1
 
 
+def test_a_full_disk_is_503_and_health_says_so(python, model, tmp_path):
+    """Health looked at the log and wrote nothing, so it said ok while every decision failed."""
+    resource = pytest.importorskip("resource")
+    if not hasattr(resource, "prlimit"):
+        pytest.skip("needs Linux")
+    path, rows, _ = model
+    with serving(python, path, tmp_path / "log.db") as (client, process):
+        assert client.post("/decisions", json={"inputs": rows[:1]}).status_code == 200
+        # No file may grow any more, as on a full disk.
+        limits = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+        largest = max(each.stat().st_size for each in tmp_path.glob("log.db*"))
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (largest - 1, limits[1]))
+        for answer in (client.post("/decisions", json={"inputs": rows[:100]}), client.get("/health")):
+            assert (answer.status_code, answer.json()["error"]) == (503, "log_unavailable")
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, limits)
+        assert client.get("/health").json()["logged"] == 1
+        assert client.post("/decisions", json={"inputs": rows[:1]}).status_code == 200
+
+
 def test_bad_arguments_are_one_line(calibrant, model, tmp_path):
     path, _, _ = model
     (tmp_path / "other.onnx").write_bytes(b"no model")
@@ -452,3 +477,80 @@ def test_requests_that_are_under_way_are_answered_before_the_end(python, model, 
         assert process.wait(timeout=60) == 0
     with DecisionLog(tmp_path / "log.db") as log:
         assert len(log) == 20
+
+
+def half_open(address, head=b"POST /decisions HTTP/1.1\r\nHost: localhost\r\n"):
+    """A connection that has sent a part of a request."""
+    connection = socket.create_connection((address.host, address.port), timeout=30)
+    connection.sendall(head)
+    return connection
+
+
+def test_half_open_connections_keep_nobody_out(python, model, tmp_path):
+    """Before there were limits, they used up the file descriptors, and each failed accept printed a traceback."""
+    path, rows, _ = model
+    with serving(python, path, tmp_path / "log.db") as (client, process):
+        address, silent = client.base_url, []
+        for number in range(700):
+            silent.append(half_open(address, b"" if number % 2 else b"POST /decisions HTTP/1.1\r\nHost: localhost\r\n"))
+            if number % 100 == 99:
+                begun = time.perf_counter()
+                answer = httpx2.post(f"{address}/decisions", json={"inputs": rows[:1]}, timeout=30)
+                assert answer.status_code == 200
+                assert time.perf_counter() - begun < 5
+        for connection in silent:
+            connection.close()
+        process.terminate()
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == 0
+        lines = said.splitlines()
+        assert 150 < len(lines) < 300
+        assert all("too many connections: one that sent no complete request was closed" in line for line in lines)
+
+
+def test_clients_that_leave_in_the_middle_say_nothing_and_delay_nothing(python, model, tmp_path):
+    path, rows, _ = model
+    body = json.dumps({"inputs": rows[:50]}).encode()
+    head = (
+        b"POST /decisions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    )
+    with serving(python, path, tmp_path / "log.db") as (client, process):
+        address = client.base_url
+        staying = [half_open(address, head % len(body) + body[:100]) for _ in range(5)]
+        for part in (b"", body[:100], body[:-1]):
+            half_open(address, head % len(body) + part).close()
+        for _ in range(5):
+            half_open(address, head % len(body) + body).close()  # it does not wait for the answer
+        for junk in (b"\x16\x03\x01\x02\x00", b"GET / HTTP/9\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n"):
+            half_open(address, junk).close()
+        assert client.get("/health").status_code == 200
+        begun = time.perf_counter()
+        process.terminate()
+        _, said = process.communicate(timeout=60)
+        assert time.perf_counter() - begun < 15
+        assert process.returncode == 0
+        assert "Traceback" not in said
+        for connection in staying:
+            connection.close()
+
+
+def test_large_bodies_do_not_keep_others_waiting(python, model, tmp_path):
+    """Parsed in the event loop, four bodies of 16 MB kept /health waiting for 10 s."""
+    path, rows, _ = model
+    text = json.dumps(rows[0])
+    large = f'{{"inputs": [{", ".join([text] * (15_000_000 // len(text)))}]}}'.encode()
+    with serving(python, path, tmp_path / "log.db") as (client, process):
+        address = f"{client.base_url}/decisions"
+        senders = [
+            threading.Thread(target=lambda: httpx2.post(address, content=large, headers=JSON, timeout=120))
+            for _ in range(4)
+        ]
+        for sender in senders:
+            sender.start()
+        slowest = 0.0
+        while any(sender.is_alive() for sender in senders):
+            begun = time.perf_counter()
+            assert client.get("/health").status_code == 200
+            slowest = max(slowest, time.perf_counter() - begun)
+        assert slowest < 3
+        assert peak_memory(process) < 1_000_000  # kB

@@ -176,6 +176,9 @@ def test_a_log_of_another_model_is_refused(place):
         (Decision("x" * 257, 0, 0.5, True), "id must"),
         (Decision("a\0b", 0, 0.5, True), "id must"),
         (Decision("\ud800", 0, 0.5, True), "id must"),
+        (Decision("a\x1b[31m", 0, 0.5, True), "without control characters"),
+        (Decision("a\nb", 0, 0.5, True), "id must"),
+        (Decision("a\u202eb", 0, 0.5, True), "id must"),
         (Decision(7, 0, 0.5, True), "id must"),
         (Decision("a", 3, 0.5, True), "predicted must lie in 0..2"),
         (Decision("a", 0, float("nan"), True), "confidence must"),
@@ -438,6 +441,40 @@ def test_a_damaged_log_is_one_line(tmp_path, change, value):
     with pytest.raises(InvalidInput) as caught:
         read()
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM calibrant_decisions WHERE sequence % 2 = 0",
+        "DELETE FROM calibrant_decisions WHERE sequence <= 5",
+        "UPDATE calibrant_decisions SET sequence = 1000 WHERE sequence = 10",
+        "DELETE FROM calibrant_labels WHERE sequence = 1",
+    ],
+)
+def test_missing_rows_are_noticed(tmp_path, change):
+    """A log of which half was deleted was read without a word."""
+    with new(tmp_path / "d.db") as log:
+        log.append(cases(10))
+        log.label_all({"case-0": 1, "case-9": 1})
+        with sqlite3.connect(tmp_path / "d.db") as connection:
+            connection.execute(change)
+        connection.close()
+        if "decisions" in change:
+            with pytest.raises(InvalidInput, match="have every decision, got none with number"):
+                everything(log)
+    with pytest.raises(InvalidInput, match="have every row"):
+        DecisionLog(tmp_path / "d.db")
+
+
+def test_a_damaged_page_is_noticed(tmp_path):
+    with new(tmp_path / "d.db") as log:
+        log.append(cases(500))
+    content = bytearray((tmp_path / "d.db").read_bytes())
+    content[8192:12288] = bytes(4096)
+    (tmp_path / "d.db").write_bytes(content)
+    with pytest.raises((InvalidInput, OutputError)):
+        DecisionLog(tmp_path / "d.db")
 
 
 def test_reading_changes_no_file_that_is_not_a_log(tmp_path):

@@ -238,7 +238,8 @@ def test_bad_input_leaves_nothing_behind(changes, message, tmp_path):
 )
 def test_a_storage_that_cannot_be_used_is_one_line_without_its_password(url, tmp_path):
     with pytest.raises(InvalidInput, match="cannot be used") as caught:
-        Sweep(tmp_path, SPEC, storage=url)
+        Sweep(tmp_path / "new", SPEC, storage=url)
+    assert not (tmp_path / "new").exists()
     assert "hunter2" not in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -122,7 +122,7 @@ class Router:
             raise invalid("output", "end in one of .csv, .parquet", str(path))
         names: NDArray[Any] = np.array(opened.class_names or (), dtype=object)
         if suffix == ".csv":
-            names = _harmless_column(names)
+            names = _guarded_column(names)
         with atomic_stream(path) as handle, table_writer(handle, suffix) as append:
 
             def write(ids: NDArray[Any], routed: Routed, lists: list[list[str]], kept: Sequence[NDArray[Any]]) -> None:
@@ -182,14 +182,14 @@ class Router:
 
 def _for_csv(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Guard text against spreadsheets, and write lists as JSON: a class may have any name, with commas in it."""
-    guarded: dict[str, Any] = {}
+    written: dict[str, Any] = {}
     for name, column in columns.items():
         if name == SHORTLIST:
             column = [_json_list(names) for names in column]  # noqa: PLW2901
         elif name != "class" and isinstance(column, np.ndarray):
-            column = _harmless_column(column)  # noqa: PLW2901
-        guarded[_harmless(name)] = column
-    return guarded
+            column = _guarded_column(column)  # noqa: PLW2901
+        written[guarded(name)] = column
+    return written
 
 
 def _json_list(names: list[str]) -> str:
@@ -198,17 +198,29 @@ def _json_list(names: list[str]) -> str:
     return json.dumps(names, ensure_ascii=False)
 
 
-def _harmless(text: str) -> str:
+def guarded(text: str) -> str:
     """Return text that a spreadsheet shows and does not run: a formula gets an apostrophe in front."""
-    if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text):
+    if _needs_guard(text):
         return f"'{text}"
     return text
 
 
-def _harmless_column(column: NDArray[Any]) -> NDArray[Any]:
+def unguarded(text: str) -> str:
+    """Return the text that `route apply` guarded with an apostrophe."""
+    if text.startswith("'") and _needs_guard(text[1:]):
+        return text[1:]
+    return text
+
+
+def _needs_guard(text: str) -> bool:
+    # A formula behind apostrophes as well: otherwise "=1" and "'=1" would be written as the same text.
+    return text.lstrip("'").startswith(_FORMULA) and not _NUMBER.fullmatch(text)
+
+
+def _guarded_column(column: NDArray[Any]) -> NDArray[Any]:
     if column.dtype.kind not in "OU":
         return column
-    return np.array([_harmless(str(value)) for value in column.tolist()], dtype=object)
+    return np.array([guarded(str(value)) for value in column.tolist()], dtype=object)
 
 
 # -- folders, each file by itself --------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence, Sized
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -221,6 +221,40 @@ class Database:
             yield
         finally:
             self._writers.release()
+
+    def try_writing(self) -> None:
+        """Commit a transaction that changes nothing: a full disk is an `OutputError`. It waits for no other writer."""
+        if self._file is None:
+            return
+        with self.faults(), closing(self.engine.raw_connection()) as connection:
+            raw: Any = connection.driver_connection
+            raw.execute("PRAGMA busy_timeout = 0")
+            try:
+                raw.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return  # somebody writes right now
+            try:
+                (version,) = raw.execute("PRAGMA user_version").fetchone()
+                raw.execute(f"PRAGMA user_version = {version}")
+                raw.execute("COMMIT")
+            finally:
+                if raw.in_transaction:
+                    raw.execute("ROLLBACK")
+
+    def check_integrity(self) -> None:
+        """Refuse a log in which the database finds a fault or rows are missing."""
+        sa = sqlalchemy()
+        with self.reading() as connection:
+            if self._file is not None:
+                fault = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+                if fault != "ok":
+                    raise invalid(self._place, "be undamaged", one_line(fault, most=100), "Restore it from a copy.")
+            for table in (tables().decisions, tables().labels):
+                query = sa.select(sa.func.count(), sa.func.max(table.c.sequence)).select_from(table)
+                rows, last = connection.execute(query).one()
+                if rows != (last or 0):
+                    missing = f"{rows:,} rows in {table.name} for {last:,} numbers"
+                    raise invalid(self._place, "have every row", missing, "Restore it from a copy.")
 
     @contextmanager
     def _transaction(self) -> Iterator["Connection"]:

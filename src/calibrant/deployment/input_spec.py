@@ -1,6 +1,7 @@
 """Name, type, shape and range of each input of a model, and the checks of cases against them."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ Arrays = dict[str, NDArray[Any]]
 IMAGES, INPUTS = "images", "inputs"
 # Rounding in a resized image may leave the scale from 0 to 1 by this much.
 IMAGE_SLACK = 1e-3
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _TYPES = ("float32", "float64", "int64", "int32")
 _JSON_KINDS = {str: "text", bool: "true or false", type(None): "null", dict: "an object", list: "a list"}
 
@@ -237,8 +239,8 @@ def parse_ranges(texts: Sequence[str] | None) -> dict[str, tuple[float, float]] 
     for text in texts:
         name, _, limits = text.partition("=")
         low, _, high = limits.partition(":")
-        try:
-            ranges[name] = (float(low), float(high))
-        except ValueError as error:
-            raise invalid("range", "be written as name=low:high", repr(text)) from error
+        # Python would take 1_000 and digits of other scripts for numbers, too.
+        if not _NUMBER.fullmatch(low) or not _NUMBER.fullmatch(high):
+            raise invalid("range", "be written as name=low:high", repr(text))
+        ranges[name] = (float(low), float(high))
     return ranges

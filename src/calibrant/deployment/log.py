@@ -106,6 +106,7 @@ class DecisionLog:
         if model is not None and row.model != model:
             other, way_out = f"one of {str(row.model)[:12]}...", "Begin another log for another model."
             raise invalid("decision log", f"be one of the model {model[:12]}...", other, way_out)
+        self._database.check_integrity()
         self.model: str = row.model
         self.n_classes: int = whole("n_classes of the decision log", row.n_classes, 2)
         with undamaged():
@@ -148,12 +149,14 @@ class DecisionLog:
             return _count(connection)
 
     def check(self) -> int:
-        """How many decisions the log holds, or an `OutputError` if it cannot be read.
+        """The number of the last decision, or an `OutputError` if the log cannot be read or written.
 
-        Unlike `len`, this does not wait for those who write.
+        Unlike everything else, this does not wait for those who write.
         """
         with self._for_checks.reading() as connection:
-            return _count(connection)
+            number = last_number(connection, tables().decisions)
+        self._for_checks.try_writing()
+        return number
 
     # -- decisions ------------------------------------------------------------------------------------------------
 
@@ -290,6 +293,8 @@ class DecisionLog:
                 rows = connection.execute(query.where(table.c.sequence > last)).all()
             if not rows:
                 return
+            if labelled is None and not isinstance(since, datetime):
+                _check_sequence(rows, last)
             yield LoggedDecisions.from_rows(rows, extras)
             last = rows[-1].sequence
 
@@ -385,6 +390,14 @@ def _stamp(time: datetime | None) -> int:
     if time is None:
         return now()
     return microseconds(time)
+
+
+def _check_sequence(rows: Sequence[Any], last: int) -> None:
+    """Refuse a log in which decisions are missing: they are numbered without gaps."""
+    for number, row in enumerate(rows, start=last + 1):
+        if row.sequence != number:
+            missing = f"none with number {number}"
+            raise invalid("decision log", "have every decision", missing, "Restore it from a copy.")
 
 
 def _joined() -> Any:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import labels as check_labels
 from calibrant.decisions import BinaryRule, Policy, RoutingRule, Shortlist, sample_by_weights
+from calibrant.decisions.route_files import unguarded
 from calibrant.deployment.decision import LoggedDecisions, check_names
 from calibrant.deployment.log import DecisionLog
 from calibrant.errors import InvalidInput, did_you_mean, invalid
@@ -30,8 +31,6 @@ _COLUMNS = ("id", "decision", "predicted", "confidence")
 _TRUTH = ("target", "label")
 # Columns of a file of decisions that are not groups.
 _RESERVED = {*_COLUMNS, *_TRUTH, "class", "shortlist", "time", "labelled_at"}
-# What `route apply` puts before an id that a spreadsheet would run.
-_GUARDED = ("'=", "'+", "'-", "'@", "'\t", "'\r")
 
 
 @dataclass(frozen=True)
@@ -380,7 +379,7 @@ def _decide_part(part: Scan, *, policy: Policy) -> Stream:
 def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: str | Path | None) -> Stream:
     rule = policy.routing
     automate = _read_automate(table, where)
-    ids = [_plain(value) for value in table["id"]]
+    ids = [unguarded(str(value)) for value in table["id"]]
     class_names = names_or_numbers(rule.class_names, rule.n_classes)
     truth = np.full(len(ids), -1)
     for column in _TRUTH:
@@ -406,7 +405,9 @@ def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: 
         ids=ids,
         times=times,
         label_order=order,
-        extras={name: [_plain(value) for value in column] for name, column in table.items() if name not in _RESERVED},
+        extras={
+            name: [unguarded(str(value)) for value in column] for name, column in table.items() if name not in _RESERVED
+        },
         listed=listed,
     )
     return replace(stream, policy=policy)
@@ -511,7 +512,7 @@ def _read_labels(path: Path, names: tuple[str, ...]) -> dict[str, int]:
         raise invalid(str(path), "have the columns id and target", ", ".join(table) or "none")
     labels: dict[str, int] = {}
     for row, (cell, value) in enumerate(zip(table["id"], table[column], strict=True)):
-        identity, label = _plain(cell), _class(value, names, str(path), row)
+        identity, label = unguarded(str(cell)), _class(value, names, str(path), row)
         if label < 0:
             continue
         first = labels.setdefault(identity, label)
@@ -534,14 +535,6 @@ def _text(cell: Any) -> str:
     if cell is None:
         return ""
     return str(cell).strip()
-
-
-def _plain(cell: Any) -> str:
-    """A cell without the sign that guards it from spreadsheets."""
-    text = str(cell)
-    if text.startswith(_GUARDED):
-        return text[1:]
-    return text
 
 
 def read_reference(

@@ -341,12 +341,18 @@ class Sweep(Displayed):
                 "CALIBRANT_STORAGE), or choose another --out for a new sweep."
             )
         load_optuna()  # first: if Optuna is missing, no folder is made
+        made = not self.path.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise output_error(self.path, error) from error
         self._url = storage or f"sqlite:///{self.path / 'sweep.db'}"
-        self.study = self._open(self._url, sampler_seed)
+        try:
+            self.study = self._open(self._url, sampler_seed)
+        except BaseException:
+            if made and not any(self.path.iterdir()):
+                self.path.rmdir()
+            raise
         # Last: if the storage refuses this search, the settings of the other one must stay.
         spec.save(settings)
 
