@@ -109,7 +109,7 @@ def comparison(
 def _value(column: Column, method: Mapping[str, Any]) -> float | None:
     value: float | None = method["metrics"].get(column.key)
     # JSON has no infinity: the NLL of a true class with probability 0 arrives as None.
-    if value is None and column.key == "nll":
+    if value is None and column.key == "nll" and "nll" in method["metrics"]:
         return math.inf
     return value
 

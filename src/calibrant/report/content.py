@@ -121,7 +121,8 @@ def _content(entry: ReportEntry, evaluation: Evaluation, doubts: Uncertainty) ->
         "precision": edge_precision(predictions),
         "confidence": _packed(predictions.confidence[order].astype("<f8")),
         "correct": _packed(np.packbits(predictions.correct[order], bitorder="little")),
-        "metrics": {name: _number(value) for name, value in metrics.items()} | _costs(entry.run),
+        # A metric that is not defined is left out; one without a finite value is None.
+        "metrics": {name: _number(value) for name, value in metrics.items() if value is not None} | _costs(entry.run),
         "intervals": {name: [_number(end) for end in pair] for name, pair in doubts.intervals.items()},
         "verdicts": doubts.verdicts,
         "wins": doubts.wins,

@@ -84,28 +84,25 @@ def _shown(entry: ReportEntry, given: PolicyLike | None, raw: bool) -> list[Show
     if not _written_by_run(entry):
         run = None  # its policy and validation cases belong to other scores
     notes = _warnings(run)
-    policy = None
-    if given is not None:
-        policy = as_policy(given)
-    elif run is not None and not raw:
-        policy = run.policy()
-        if policy is not None:
-            notes.append(f"Found in the run and used: {run.policy_path.name}.")
-    if run is not None and not raw and (export := _exported(run, policy)):
-        notes.append(export)
-    policy = policy or Policy(scores.n_classes, class_names=scores.class_names)
+    policy = _policy(run, given, raw, notes) or Policy(scores.n_classes, class_names=scores.class_names)
+    if scores.kind == "score" and policy.calibrator is None:
+        way_out = "Fit a calibrator first (calibrant calibrate) and pass its policy."
+        raise invalid(f"scores of {entry.name!r}", "be confidences in 0..1 or be calibrated", "plain scores", way_out)
     first = Shown(entry, promised=_promised(scores, _validation(run, scores, replace(policy, calibrator=None))))
     others = []
     judged_scores = policy.calibrate(scores)
     if policy.calibrator is not None:
         if in_sample := policy.calibrator.provenance_.in_sample(scores.origin):
             notes.append(in_sample)
-        others = [replace(first, entry=entry._replace(name=f"{entry.name} (raw)"))]
+        raw_name = None
+        if scores.kind != "score":  # plain scores are no confidences: only the calibrated ones are shown
+            raw_name = f"{entry.name} (raw)"
+            others = [replace(first, entry=entry._replace(name=raw_name))]
         first = Shown(
             entry._replace(name=f"{entry.name} (calibrated)", predictions=judged_scores),
             policy.calibrator.describe(),
             promised=_promised(judged_scores, _validation(run, scores, policy)),
-            raw_name=others[0].entry.name,
+            raw_name=raw_name,
         )
     if policy.rule is not None:
         rule = policy.routing
@@ -118,6 +115,20 @@ def _shown(entry: ReportEntry, given: PolicyLike | None, raw: bool) -> list[Show
             promised=first.promised | _promised_by(rule, judged_scores),
         )
     return [replace(first, notes=tuple(notes)), *others]
+
+
+def _policy(run: RunFolder | None, given: PolicyLike | None, raw: bool, notes: list[str]) -> Policy | None:
+    """The policy that was passed, otherwise that of the run; adds notes on what was found in the run."""
+    policy = None
+    if given is not None:
+        policy = as_policy(given)
+    elif run is not None and not raw:
+        policy = run.policy()
+        if policy is not None:
+            notes.append(f"Found in the run and used: {run.policy_path.name}.")
+    if run is not None and not raw and (export := _exported(run, policy)):
+        notes.append(export)
+    return policy
 
 
 def _written_by_run(entry: ReportEntry) -> bool:

@@ -23,7 +23,7 @@ from calibrant.report.entries import Pixels, ReportEntry, Sources, check_images,
 from calibrant.report.judged import Policies, Shown, judged
 from calibrant.report.sections import Section, group_section
 from calibrant.report.style import DARK_PALETTE, PALETTE
-from calibrant.report.summaries import automated, confident_mistakes, worst_classes
+from calibrant.report.summaries import automated, confident_mistakes, largest_tie, worst_classes
 from calibrant.report.wording import DASH, confidence, fixed, headline, interval, per_thousand, percent, probability
 
 # Rows of the table beside the threshold chart.
@@ -155,7 +155,7 @@ def _calibrations(shown: Sequence[Shown], methods: Sequence[dict[str, Any]]) -> 
 
 
 def _nll(metrics: dict[str, Any]) -> str:
-    if metrics["nll"] is None:
+    if metrics.get("nll") is None:
         return DASH
     return fixed(metrics["nll"], 3)
 
@@ -171,6 +171,7 @@ def _details(entry: ReportEntry, *, threshold: float, n_bins: int) -> dict[str, 
     return {
         "headline": lambda name: headline(name, result),
         "result": result,
+        "tie": largest_tie(predictions),
         "ladder": [automated(predictions, step, n_bins=n_bins) for step in _LADDER],
         "classes": worst_classes(predictions, threshold=threshold),
         "mistakes": mistakes,

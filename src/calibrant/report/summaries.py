@@ -73,6 +73,31 @@ def automated(predictions: Predictions, threshold: float, *, n_bins: int = DEFAU
 
 
 @dataclass(frozen=True)
+class Tie:
+    """Many cases with the same confidence: a threshold automates all of them or none.
+
+    `below` is the share of the cases that can be automated without them, `upto` the share with them.
+    """
+
+    confidence: float
+    cases: int
+    below: float
+    upto: float
+
+
+def largest_tie(predictions: Predictions, *, least: float = 0.05) -> Tie | None:
+    """The confidence that most cases share; None if fewer than a share of `least` do."""
+    values, counts = np.unique(predictions.confidence, return_counts=True)
+    place = int(counts.argmax())
+    cases = len(predictions)
+    if counts[place] < max(2, least * cases):
+        return None
+    above = int(counts[place + 1 :].sum())
+    count = int(counts[place])
+    return Tie(float(values[place]), count, above / cases, (above + count) / cases)
+
+
+@dataclass(frozen=True)
 class Bands:
     """What chance does to a reliability diagram; arrays of shape (n_bins,), NaN in empty bins.
 
@@ -177,14 +202,17 @@ def _class_row(predictions: Predictions, k: int, names: tuple[str, ...], thresho
 
 @dataclass(frozen=True)
 class Mistake:
-    """One wrong prediction: its row from 0, its id or "row" and that number, the classes and their probabilities."""
+    """One wrong prediction: its row from 0, its id or "row" and that number, the classes and their probabilities.
+
+    `target_probability` is None if only the score of the predicted class is known.
+    """
 
     row: int
     identity: str
     predicted: str
     target: str
     confidence: float
-    target_probability: float
+    target_probability: float | None
 
 
 def confident_mistakes(predictions: Predictions, *, most: int = 12) -> tuple[Mistake, ...]:
@@ -198,7 +226,9 @@ def confident_mistakes(predictions: Predictions, *, most: int = 12) -> tuple[Mis
     identities = [f"row {row}" for row in rows]
     if chosen.ids is not None:
         identities = [str(identity) for identity in chosen.ids]
-    probabilities = chosen.probabilities
+    target_probabilities: list[float | None] = [None] * len(rows)
+    if chosen.has_all_classes:
+        target_probabilities = chosen.probabilities[np.arange(len(rows)), chosen.targets].tolist()
     return tuple(
         Mistake(
             row=int(row),
@@ -206,7 +236,7 @@ def confident_mistakes(predictions: Predictions, *, most: int = 12) -> tuple[Mis
             predicted=names[chosen.predicted[place]],
             target=names[chosen.targets[place]],
             confidence=float(chosen.confidence[place]),
-            target_probability=float(probabilities[place, chosen.targets[place]]),
+            target_probability=target_probabilities[place],
         )
         for place, row in enumerate(rows)
     )
