@@ -272,3 +272,14 @@ def test_a_leading_section_comes_first(predictions):
     links = dict(re.findall(r'<a href="#(section-\d)">([^<]*)', html))
     assert links == {"section-1": "Over all seeds", "section-2": "Below"}
     assert {name for name, _ in headings} >= set(links)
+
+
+def test_a_notebook_shows_the_path_as_a_link(predictions, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = write_report(predictions, "a <b>.html", n_resamples=0)
+    assert page._repr_html_() == '<a href="a%20%3Cb%3E.html" target="_blank">a &lt;b&gt;.html</a>'
+    assert page == Path("a <b>.html")
+    monkeypatch.chdir("/")
+    elsewhere = write_report(predictions, tmp_path / "page.html", n_resamples=0)
+    assert elsewhere._repr_html_().startswith('<a href="')
+    assert elsewhere.parent == tmp_path

@@ -15,7 +15,7 @@ from calibrant.deployment.monitor_text import (
 from calibrant.deployment.signals import PROMISED
 from calibrant.errors import invalid
 from calibrant.files import as_path, write_text
-from calibrant.report.page import asset, plotly_script, render
+from calibrant.report.page import WrittenPage, asset, plotly_script, render
 
 # Nobody looks at more charts than this.
 _CHARTS = 12
@@ -61,7 +61,7 @@ def write_monitor_page(watched: Watched, path: str | Path, *, title: str = "Does
         shares=[share_row(description) for description in watched.described],
     )
     write_text(target, html)
-    return target
+    return WrittenPage(target)
 
 
 def _near(signal: Signal) -> float:

@@ -4,9 +4,11 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
@@ -30,6 +32,16 @@ from calibrant.report.wording import DASH, confidence, fixed, headline, interval
 _LADDER = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.999)
 
 
+class WrittenPage(type(Path())):  # type: ignore[misc]  # Python 3.11 has no other base for paths
+    """The path of a page that was written; a notebook shows it as a link."""
+
+    def _repr_html_(self) -> str:
+        address = self.resolve().as_uri()
+        if self.resolve().is_relative_to(Path.cwd()):  # Jupyter opens only what lies below the notebook
+            address = quote(self.resolve().relative_to(Path.cwd()).as_posix())
+        return f'<a href="{escape(address)}" target="_blank">{escape(str(self))}</a>'
+
+
 def write_report(
     sources: Sources,
     path: str | Path | None = None,
@@ -45,7 +57,7 @@ def write_report(
     groups: Groups | None = None,
     sections: Sequence[Section] = (),
 ) -> Path:
-    """Write the page; the same sources give the same page.
+    """Write the page and return its path, which a notebook shows as a link. The same sources give the same page.
 
     Args:
         sources: A run, its folder, a file with predictions, predictions, or several of these; a mapping gives them
@@ -118,7 +130,7 @@ def write_report(
         **settings,
     )
     write_text(target, html)
-    return target
+    return WrittenPage(target)
 
 
 def _add_promises(method: dict[str, Any], shown: Shown) -> None:
