@@ -208,6 +208,17 @@ def supported(world: World, cases: Predictions, _: int) -> tuple[bool, float]:
     return bool(too_high), rule.supported.automated
 
 
+def in_the_first_group(world: World, cases: Predictions, _: int) -> tuple[bool, float]:
+    """A threshold per group, of which each promises by itself: only the first is looked at."""
+    settings: dict[str, Any] = {"per_group": "group", "group_confidence": "each"}
+    rule = choose_threshold(cases, world.promise, confidence=world.confidence, **settings)
+    routed = rule.route(world.population)
+    first = routed.automate & (world.group == 0)
+    right = world.truth[np.arange(len(world.truth)), routed.predicted]
+    broken = first.any() and right[first].mean() < world.promise - JUST_BELOW / 10
+    return bool(broken), float(routed.automate.mean())
+
+
 def a_rule_by_weights(world: World, cases: Predictions, seed: int) -> tuple[bool, float]:
     return a_rule(world, sample_by_weights(cases, "weight", seed=seed), seed)
 
@@ -309,6 +320,9 @@ PROMISES: dict[str, Callable[..., Any]] = {
     "rule, best of 8 candidates": candidates,
     "supported accuracy": supported,
     "rule for groups": lambda *of: a_rule(*of, groups="group"),
+    "rule per group": lambda *of: a_rule(*of, per_group="group"),
+    "rule per group by cluster": lambda *of: a_rule(*of, per_group="group", clusters="cluster"),
+    "rule per group, each by itself": in_the_first_group,
     "rule by cluster": lambda *of: a_rule(*of, clusters="cluster"),
     "rule for groups by cluster": lambda *of: a_rule(*of, groups="group", clusters="cluster"),
     "rule by weights": a_rule_by_weights,
@@ -498,7 +512,7 @@ def member_worlds() -> Iterator[World]:
     def world(name: str, right: Floats | float, cases: int, promises: tuple[str, ...], **more: Any) -> World:
         return World(name, "rules", promises, scores, with_accuracy(scores, right), cases, **more)
 
-    groups = ("rule for groups",)
+    groups = ("rule for groups", "rule per group", "rule per group, each by itself")
     yield world("three groups just below the target", edge, 900, groups, group=three)
     yield world("one group just below, the others right", np.where(three == 0, edge, 0.99), 900, groups, group=three)
     yield world("one of eight groups just below", np.where(eight == 0, edge, 0.995), 2400, groups, group=eight)
@@ -515,7 +529,7 @@ def member_worlds() -> Iterator[World]:
         "patients and groups, just below",
         edge,
         1500,
-        ("rule for groups by cluster", "temperature and rule by cluster"),
+        ("rule for groups by cluster", "rule per group by cluster", "temperature and rule by cluster"),
         group=three,
         together=5,
     )
@@ -780,7 +794,10 @@ def main() -> None:
             if arguments.counts is not None:
                 arguments.counts.write_text(json.dumps(counts))
     text, failed = table(counts)
-    head = f"$ python scripts/promises.py\nSeed {SEED}, Python {platform.python_version()}.\n"
+    command = "python scripts/promises.py"
+    if arguments.draws_times != 1:
+        command = f"python scripts/promises.py --draws-times {arguments.draws_times:g}"
+    head = f"$ {command}\nSeed {SEED}, Python {platform.python_version()}.\n"
     print(f"{head}\n{text}")
     if arguments.out is not None:
         arguments.out.write_text(f"{head}\n{text}\n")

@@ -400,3 +400,29 @@ def test_check_of_a_rule_for_clusters_refuses_cases_without_their_column(calibra
     code, _, err = calibrant("route", "check", tmp_path / "policy.json", tmp_path / "new.npz")
     assert code == 2
     assert "clusters must be a column of the predictions, got 'patient'" in err
+
+
+def test_a_threshold_per_group(calibrant, tmp_path):
+    site = np.array(["a", "b"])[np.arange(3000) % 2]
+    draw(3000, seed=0, extras={"site": site}).save(tmp_path / "val.csv")
+    fitted = ("route", "fit", tmp_path / "val.csv", "--target-accuracy", 0.95, "--per-group", "site")
+    code, out, err = calibrant(*fitted, "--search", "both", "--reserve", 0.1)
+    assert (code, err) == (0, "")
+    assert "in 2 of 2 groups of 'site' (a, b)" in out
+    policy = tmp_path / "policy.json"
+    new = np.array(["a", "b", "c"])[np.arange(900) % 3]
+    draw(900, seed=1, extras={"site": new}).save(tmp_path / "new.csv")
+    code, out, _ = calibrant("route", "apply", policy, tmp_path / "new.csv", "-o", tmp_path / "out.csv")
+    assert code == 0
+    assert "300 cases have a group that the rule does not know." in out
+    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    assert {row["decision"] for row in rows[2::3]} == {"review"}
+    assert {row["decision"] for row in rows[0::3]} == {"auto", "review"}
+    code, out, _ = calibrant("route", "check", policy, tmp_path / "new.csv")
+    assert code == 0
+    assert "site a" in out
+    draw(900, seed=1).save(tmp_path / "bare.csv")
+    code, _, err = calibrant("route", "apply", policy, tmp_path / "bare.csv", "-o", tmp_path / "none.csv")
+    assert code == 2
+    assert "must have the column 'site', which decides the threshold" in err
+    assert not (tmp_path / "none.csv").exists()

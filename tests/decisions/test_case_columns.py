@@ -5,15 +5,10 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, binomtest
 
 from calibrant import Predictions
-from calibrant.decisions import (
-    RoutingRule,
-    certify,
-    check_promise,
-    choose_threshold,
-)
+from calibrant.decisions import Policy, RoutingRule, certify, check_promise, choose_shortlist, choose_threshold
 from calibrant.decisions.bounds import cluster_p_value
 from calibrant.decisions.certify import default_starts, default_thresholds
 from calibrant.errors import InvalidInput
@@ -97,7 +92,7 @@ def test_rules_without_groups_have_no_such_keys():
 
 def test_bad_members_are_refused():
     cases = draw(300, 0)
-    with pytest.raises(InvalidInput, match="groups must be left out with per_class"):
+    with pytest.raises(InvalidInput, match="groups must be left out with per_class or per_group"):
         choose_threshold(cases, 0.9, groups="site", per_class=True)
     with pytest.raises(InvalidInput, match="groups must be a column of the predictions, got 'ward'"):
         choose_threshold(cases, 0.9, groups="ward")
@@ -166,3 +161,58 @@ def test_clusters_of_equal_cases_are_not_counted_as_many():
             broken[name] += choose_threshold(cases, 0.9, starts=[0.9], **settings).automates
     assert broken["clusters"] <= 10
     assert broken["rows"] > 20
+
+
+def languages(seed, n=3000, *, right=(0.995, 0.985, 0.93), shares=(0.5, 0.49, 0.01)):
+    """Each language has its own accuracy at every confidence."""
+    rng = np.random.default_rng(seed)
+    language = rng.choice(3, size=n, p=shares)
+    top = 1.0 - 0.45 * rng.random(n) ** 3
+    correct = rng.random(n) < np.asarray(right)[language]
+    scores = np.stack([top, 1 - top], axis=1)
+    names = np.array(["de", "en", "fi"])[language]
+    return Predictions.from_probabilities(scores, np.where(correct, 0, 1), extras={"language": names})
+
+
+def test_each_group_has_the_threshold_of_its_own_cases():
+    cases = languages(0)
+    together = choose_threshold(cases, 0.95, per_group="language")
+    each = choose_threshold(cases, 0.95, per_group="language", group_confidence="each")
+    for name in ("de", "en"):
+        own = cases.subset(cases.extras["language"] == name)
+        assert dict(together.group_thresholds)[name] == choose_threshold(own, 0.95, confidence=0.975).threshold
+        assert dict(each.group_thresholds)[name] == choose_threshold(own, 0.95).threshold
+    assert dict(together.group_thresholds)["fi"] is None  # too few cases
+    assert [group.promised for group in together.group_evidence] == [True, True, False]
+    assert (
+        "in 2 of 3 groups of 'language' (de, en), in all of these groups together with 95 % confidence" in together.note
+    )
+    assert "in each group by itself" in each.note
+    assert RoutingRule.from_dict(together.to_dict()) == together
+    routed = together.route(cases)
+    assert routed.automate.sum() == together.evidence.automated
+    assert not routed.automate[cases.extras["language"] == "fi"].any()
+    assert [line.name for line in check_promise(together, languages(1)).groups] == ["all", "language de", "language en"]
+
+
+def test_a_case_of_an_unknown_group_goes_to_a_person():
+    rule = choose_threshold(languages(0), 0.95, per_group="language")
+    sure = [[1.0, 0.0], [1.0, 0.0]]
+    assert Policy(2, rule=rule).decide(sure, "probabilities", groups=["de", "xx"]).decisions == ["auto", "review"]
+    with pytest.raises(InvalidInput, match="This rule has a threshold for each value of 'language'"):
+        rule.route(sure)
+    with pytest.raises(InvalidInput, match="rule must have thresholds that do not depend on groups"):
+        choose_shortlist(languages(1), rule=rule)
+    with pytest.raises(InvalidInput, match="cost_review must be left out with per_group"):
+        choose_threshold(languages(0), per_group="language", cost_error=2, cost_review=1)
+    with pytest.raises(InvalidInput, match="group_confidence must be"):
+        choose_threshold(languages(0), per_group="language", group_confidence="all")
+
+
+def test_thresholds_per_group_keep_their_promise_together():
+    """Both large groups are just below the target: a threshold for either breaks the promise."""
+    broken = 0
+    for seed in range(150):
+        cases = languages(seed, 600, right=(0.9 - 1e-9, 0.9 - 1e-9, 1.0))
+        broken += choose_threshold(cases, 0.9, confidence=0.9, per_group="language").automates
+    assert binomtest(broken, 150, 0.1, alternative="greater").pvalue > 1e-3

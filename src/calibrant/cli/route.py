@@ -44,6 +44,8 @@ def fit(
     confidence: float = 0.95,
     per_class: Annotated[bool, Switch] = False,
     groups: str | None = None,
+    per_group: str | None = None,
+    group_confidence: Literal["together", "each"] = "together",
     clusters: str | None = None,
     weights: str | None = None,
     cost_error: float | None = None,
@@ -71,6 +73,9 @@ def fit(
         confidence: Probability with which the promise holds.
         per_class: A threshold for each predicted class, and the promise for each.
         groups: A column of the cases: promise the accuracy for every group of it by itself, with one common threshold.
+        per_group: A column of the cases: give each of its groups its own threshold and promise. Cases of unknown
+            groups, and of groups with too few cases, go to a person; "route apply" needs the column, too.
+        group_confidence: Whether the confidence of --per-group holds for all groups together or for each by itself.
         clusters: A column of the cases that says which belong together (images of one patient) and may depend on each
             other.
         weights: A column of the cases: how much more frequent a case of this kind is in use than here. Cases are drawn
@@ -126,6 +131,7 @@ def fit(
         rule = cheapest_threshold(drawn, **costs)
     else:
         members: dict[str, Any] = {"per_class": per_class, "groups": groups, "clusters": clusters}
+        members |= {"per_group": per_group, "group_confidence": group_confidence}
         members |= {"search": search, "reserve": reserve, "seed": seed}
         rule = choose_threshold(drawn, target_accuracy, confidence=confidence, **members, **costs)
     rule = _noted(rule, weights, seed, drawn, cases)

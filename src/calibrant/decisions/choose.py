@@ -16,6 +16,7 @@ from calibrant.decisions.rule import Costs, Evidence, GroupEvidence, RoutingRule
 from calibrant.decisions.shortfall import most_needed, note_kept, note_nothing, note_supported, supported_accuracy
 from calibrant.errors import invalid
 from calibrant.metrics.metric import Groups
+from calibrant.metrics.subgroups import group_rows
 from calibrant.predictions import Predictions, require_predictions
 
 # Share of the cases that the search "split" spends to find its start, and how many quantiles of them it tests.
@@ -30,6 +31,8 @@ def choose_threshold(
     confidence: float = 0.95,
     per_class: bool = False,
     groups: Groups | None = None,
+    per_group: str | None = None,
+    group_confidence: Literal["together", "each"] = "together",
     clusters: Groups | None = None,
     cost_error: float | None = None,
     cost_review: float | None = None,
@@ -57,6 +60,11 @@ def choose_threshold(
         groups: Name of an extra column, or one value for each case: promise the target for all cases and for every
             group by itself, with one common threshold, so that nobody needs to know the group of a new case. A group
             with fewer cases than could ever show the target is promised nothing, and the rule's note says so.
+        per_group: Name of an extra column: give each of its groups its own threshold and its own promise. The group of
+            a new case must then be known; cases of unknown groups, and of groups with too few cases to promise
+            anything, go to a person.
+        group_confidence: With `per_group`: "together" if all groups keep their promise with probability `confidence`
+            (the level is divided among the groups that have enough cases), "each" if every group does by itself.
         clusters: Name of an extra column, or one value for each case, that says which cases belong together (images of
             one patient). The clusters are then the independent draws, cases of one may depend on each other in any way,
             and no later cluster may have more cases than the largest of these.
@@ -82,12 +90,11 @@ def choose_threshold(
     """
     target_accuracy = fraction("target_accuracy", target_accuracy)
     confidence = fraction("confidence", confidence)
-    if not 0 <= number("reserve", reserve) < 1:
-        raise invalid("reserve", "be a share of the level, at least 0 and below 1", reserve)
-    if search not in ("fixed", "split", "both"):
-        raise invalid("search", "be 'fixed', 'split' or 'both'", repr(search))
-    if groups is not None and per_class:
-        raise invalid("groups", "be left out with per_class", "both", "Choose one of the two promises.")
+    if (groups is not None) + (per_group is not None) + per_class > 1:
+        raise invalid("groups", "be left out with per_class or per_group", "both", "Choose one of the promises.")
+    if per_group is not None and cost_review is not None:
+        raise invalid("cost_review", "be left out with per_group", cost_review)
+    _check_words(search, group_confidence, reserve)
     require_predictions(predictions)
     options: dict[str, Any] = {"per_class": per_class, "groups": groups, "clusters": clusters, "reserve": reserve}
     options |= {"cost_error": cost_error, "cost_review": cost_review, "cost_matrix": cost_matrix}
@@ -100,10 +107,12 @@ def choose_threshold(
     best: RoutingRule | None = None
     for place, cases in enumerate(seen):
         for way in searches:
-            if way == "fixed":
-                rule = _fixed_search(cases, target_accuracy, confidence, **options)
+            settings = {**options, "way": way, "seed": seed}
+            if per_group is None:
+                rule = _search(cases, target_accuracy, confidence, **settings)
             else:
-                rule = _split_search(cases, target_accuracy, confidence, seed, **options)
+                together = group_confidence == "together"
+                rule = _per_group(cases, target_accuracy, confidence, per_group, together=together, **settings)
             if len(seen) > 1:
                 rule = replace(rule, candidate=place)
             if best is None or _better(rule, best):
@@ -115,12 +124,21 @@ def choose_threshold(
     return replace(best, note=f"{best.note} {paid}")
 
 
+def _check_words(search: str, group_confidence: str, reserve: float) -> None:
+    if search not in ("fixed", "split", "both"):
+        raise invalid("search", "be 'fixed', 'split' or 'both'", repr(search))
+    if group_confidence not in ("together", "each"):
+        raise invalid("group_confidence", "be 'together' or 'each'", repr(group_confidence))
+    if not 0 <= number("reserve", reserve) < 1:
+        raise invalid("reserve", "be a share of the level, at least 0 and below 1", reserve)
+
+
 def _check_same_cases(seen: Sequence[Predictions]) -> None:
     for cases in seen[1:]:
         require_predictions(cases)
         if not np.array_equal(cases.targets, seen[0].targets):
-            got = "others" if len(cases) == len(seen[0]) else f"{len(cases)} cases"
-            raise invalid("candidates", f"be predictions for the same {len(seen[0])} cases, in the same order", got)
+            rule = f"be predictions for the same {len(seen[0])} cases, in the same order"
+            raise invalid("candidates", rule, f"{len(cases)} cases with other targets")
 
 
 def _better(rule: RoutingRule, best: RoutingRule) -> bool:
@@ -128,6 +146,84 @@ def _better(rule: RoutingRule, best: RoutingRule) -> bool:
     if rule.costs is not None and best.costs is not None:
         return rule.costs.per_1000 < best.costs.per_1000
     return rule.automation_rate > best.automation_rate
+
+
+def _per_group(
+    predictions: Predictions,
+    target_accuracy: float,
+    confidence: float,
+    column: str,
+    *,
+    together: bool,
+    level: float,
+    **options: Any,
+) -> RoutingRule:
+    """A threshold for each group that has enough cases, each tested on its own cases alone."""
+    shared = _search(predictions, target_accuracy, confidence, level=level, **{**options, "groups": column})
+    clusters = options["clusters"]
+    if clusters is not None and not isinstance(clusters, str):
+        raise invalid("clusters", "name a column beside per_group", "values")
+    rows_of = group_rows(predictions, column)
+    # Which groups take part is decided by their numbers of cases alone, never by their labels.
+    able = [name for name, rows in rows_of.items() if len(rows) >= cases_without_error(target_accuracy, level)]
+    parts = 1
+    if together:
+        parts = max(len(able), 1)
+    thresholds: list[tuple[str, float | None]] = []
+    evidence: list[GroupEvidence] = []
+    largest_cluster = None
+    for name, rows in rows_of.items():
+        cut, counts = None, Evidence.of_counts(len(rows), 0, 0)
+        if name in able:
+            some = predictions.subset(rows)
+            rule = _search(some, target_accuracy, confidence, level=level / parts, **options)
+            cut, counts = rule.threshold, rule.evidence or counts
+            if rule.largest_cluster is not None:
+                largest_cluster = max(largest_cluster or 1, rule.largest_cluster)
+        thresholds.append((name, cut))
+        evidence.append(GroupEvidence(name, counts.cases, counts.automated, counts.errors, cut is not None))
+    totals = [sum(getattr(group, each) for group in evidence) for each in ("cases", "automated", "errors")]
+    found = Evidence.of_counts(*totals)
+    promised = [group.name for group in evidence if group.promised]
+    return replace(
+        shared,
+        threshold=None,
+        group_thresholds=tuple(thresholds),
+        groups=column,
+        group_evidence=tuple(evidence),
+        largest_cluster=largest_cluster,
+        evidence=found,
+        costs=None,
+        supported=None,
+        note=_note_per_group(shared, column, promised, len(rows_of), found, together=together),
+    )
+
+
+def _note_per_group(
+    shared: RoutingRule, column: str, promised: list[str], groups: int, evidence: Evidence, *, together: bool
+) -> str:
+    if not promised:
+        return f"No threshold can be promised in any of the {groups} groups of {column!r}."
+    confidence = f"{100 * (shared.confidence or 0.0):.6g} % confidence"
+    accuracy = f"an accuracy of at least {100 * (shared.target_accuracy or 0.0):.6g} %"
+    way = f"in each group by itself with {confidence}"
+    if together:
+        way = f"in all of these groups together with {confidence}"
+    sentences = [
+        f"What is automated has {accuracy} in {len(promised)} of {groups} groups of {column!r} ({_listed(promised)}), "
+        f"{way}; the other groups go to a person.",
+        f"{100 * evidence.automated / evidence.cases:.1f} % are automated; one threshold for all groups, promised for "
+        f"each, would automate {100 * shared.automation_rate:.1f} %.",
+    ]
+    return " ".join(sentences)
+
+
+def _search(
+    predictions: Predictions, target_accuracy: float, confidence: float, *, way: str, seed: int, **options: Any
+) -> RoutingRule:
+    if way == "fixed":
+        return _fixed_search(predictions, target_accuracy, confidence, **options)
+    return _split_search(predictions, target_accuracy, confidence, seed, **options)
 
 
 def _split_search(
@@ -181,7 +277,7 @@ def _fixed_search(
     if per_class:
         lines = [np.flatnonzero(routed.predicted == k) for k in range(predictions.n_classes)]
     part = level * (1.0 - reserve) / len(lines)
-    search = _Search(routed.confidence, correct, members.clusters, target_accuracy, part, thresholds, starts)
+    search = _Tests(routed.confidence, correct, members.clusters, target_accuracy, part, thresholds, starts)
     if costs is not None:
         search = replace(search, costs=costs, paid=costs.of_rows(predictions.targets, routed.predicted))
     fewest = cases_without_error(target_accuracy, part * max(parts_of(starts, target_accuracy).values()))
@@ -235,7 +331,7 @@ def _fixed_search(
 
 
 @dataclass(frozen=True)
-class _Search:
+class _Tests:
     """Tests and chooses thresholds for some of the cases, with everything else fixed."""
 
     confidence: NDArray[np.float64]

@@ -200,18 +200,21 @@ class Policy(Displayed):
         calibrated = self.calibrator.transform_logits(logits_of(values, kind, precision))
         return self.routing.probabilities(calibrated, "logits")
 
-    def decide(self, scores: Predictions | Any, kind: Kind | None = None) -> Routed:
+    def decide(self, scores: Predictions | Any, kind: Kind | None = None, *, groups: Any = None) -> Routed:
         """Decide about cases.
 
         Args:
             scores: Raw scores of the model, shape (n, K); or `Predictions`, which know what their scores are.
             kind: "logits" or "probabilities"; needed for arrays.
+            groups: The group of each row of an array, for a rule with a threshold per group.
         """
         if isinstance(scores, Predictions):
-            return Routed.joined(self.routing.decide(block) for _, block in self.calibrate(scores).chunks())
+            return self.routing.decide_all(self.calibrate(scores))
         if kind not in ("logits", "probabilities"):
             raise invalid("kind", "be 'logits' or 'probabilities' for an array of scores", repr(kind))
-        return self.routing.decide(self.probabilities(scores, kind))
+        if groups is not None:
+            groups = np.asarray(groups)
+        return self.routing.decide(self.probabilities(scores, kind), groups)
 
     def listed(self, probabilities: NDArray[np.float64], automate: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which classes a person looks at first, shape (n, K); none for automated cases and without a shortlist."""
@@ -423,7 +426,9 @@ def _promise_of(rule: RoutingRule | BinaryRule | None) -> str:
     words = [f"accuracy {rule.target_accuracy:g} with confidence {rule.confidence:g}"]
     if rule.class_thresholds is not None:
         words.append("per class")
-    if rule.groups is not None:
+    if rule.group_thresholds is not None:
+        words.append(f"per group of {rule.groups}")
+    elif rule.groups is not None:
         words.append(f"for groups of {rule.groups}")
     if rule.cluster_column is not None:
         words.append(f"by clusters of {rule.cluster_column}")

@@ -39,15 +39,20 @@ class RouteCounts(ShownFields):
     Attributes:
         cases: Rows.
         automated: Those that the rule automates; the others go to a person.
+        unknown_groups: Those whose group the rule does not know, if it has a threshold per group. They go to a person.
     """
 
     cases: int
     automated: int
+    unknown_groups: int = 0
 
     def describe(self) -> str:
         """One sentence."""
         share = percent(self.automated, self.cases)
-        return f"{self.automated:,} of {self.cases:,} cases are automated ({share}), the others go to a person."
+        sentence = f"{self.automated:,} of {self.cases:,} cases are automated ({share}), the others go to a person."
+        if self.unknown_groups:
+            return f"{sentence} {self.unknown_groups:,} cases have a group that the rule does not know."
+        return sentence
 
 
 def route_file(
@@ -99,7 +104,10 @@ class Router:
     def open(self, source: str | Path, kind: Kind | None, columns: Mapping[str, str] | None) -> Scan:
         """Predictions with the classes of the policy in their order; refused if they do not fit it."""
         opened = scan(source, kind=kind, columns=columns)
-        self.policy.routing.check_classes(opened.n_classes)
+        rule = self.policy.routing
+        rule.check_classes(opened.n_classes)
+        if rule.group_thresholds is not None and rule.groups not in opened.extras:
+            raise invalid(opened.where, f"have the column {rule.groups!r}, which decides the threshold", "none")
         for name in self.keep:
             if name not in opened.extras or name in (*COLUMNS, SHORTLIST):
                 known = [column for column in opened.extras if column not in (*COLUMNS, SHORTLIST)]
@@ -153,9 +161,13 @@ class Router:
             first: Number of the first row, if rows have no ids.
             secret: See `DistinctIds`.
         """
-        cases = automated = 0
+        cases = automated = unknown = 0
+        rule = self.policy.routing
+        wanted = list(self.keep)
+        if rule.group_thresholds is not None and rule.groups is not None:
+            wanted = list(dict.fromkeys([*wanted, rule.groups]))
         distinct = DistinctIds(secret)
-        for block in opened.blocks(targets=False, extras=self.keep):
+        for block in opened.blocks(targets=False, extras=wanted):
             ids: NDArray[Any] = np.arange(first + block.start, first + block.start + len(block))
             if block.ids is not None:
                 ids = block.ids
@@ -163,12 +175,16 @@ class Router:
             probabilities = self.policy.probabilities(
                 block.scores, opened.kind, precision=opened.precision, first=block.start
             )
-            routed = self.policy.routing.decide(probabilities)
+            groups = None
+            if rule.group_thresholds is not None:
+                groups = block.extras[rule.groups or ""]
+                unknown += rule.unknown_groups(groups)
+            routed = rule.decide(probabilities, groups)
             lists = self._shortlists(probabilities, routed.automate)
             write(ids, routed, lists, [block.extras[name] for name in self.keep])
             cases += len(block)
             automated += int(routed.automate.sum())
-        return RouteCounts(cases, automated), distinct
+        return RouteCounts(cases, automated, unknown), distinct
 
     def _shortlists(self, probabilities: NDArray[np.float64], automate: NDArray[np.bool_]) -> list[list[str]]:
         """The shortlist of each case by name, most probable first; empty for automated cases."""
@@ -278,8 +294,11 @@ class _Routed:
 
     def merge(self, part: "_Routed") -> None:
         """Add the next part."""
-        automated = self.counts.automated + part.counts.automated
-        self.counts = RouteCounts(self.counts.cases + part.counts.cases, automated)
+        self.counts = RouteCounts(
+            self.counts.cases + part.counts.cases,
+            self.counts.automated + part.counts.automated,
+            self.counts.unknown_groups + part.counts.unknown_groups,
+        )
         self.ids.merge(part.ids)
 
 

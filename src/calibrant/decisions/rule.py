@@ -183,6 +183,8 @@ class RoutingRule(Displayed, Part):
         weight_column, weight_seed: Column and seed by which the cases were drawn (`sample_by_weights`); None for none.
         supported: What the cases show, if the target cannot be promised.
         candidate: Number of the candidate that was chosen; None if there was one only.
+        group_thresholds: Group and its threshold, None for a group that is never automated; then each value of the
+            column `groups` has its own threshold, and a case of an unknown group goes to a person.
     """
 
     _what: ClassVar[str] = "routing rule"
@@ -196,6 +198,7 @@ class RoutingRule(Displayed, Part):
         "weight_seed",
         "supported",
         "candidate",
+        "group_thresholds",
     )
 
     threshold: float | None
@@ -217,6 +220,7 @@ class RoutingRule(Displayed, Part):
     weight_seed: int | None = None
     supported: Supported | None = None
     candidate: int | None = None
+    group_thresholds: tuple[tuple[str, float | None], ...] | None = None
 
     def __post_init__(self) -> None:
         """Refuse a rule that cannot be applied."""
@@ -226,9 +230,13 @@ class RoutingRule(Displayed, Part):
             if sized is not None and len(sized) != self.n_classes:
                 raise invalid(name, f"have one entry for each of the {self.n_classes} classes", f"{len(sized)} entries")
         as_class_names(self.class_names, self.n_classes)
-        if self.threshold is not None and self.class_thresholds is not None:
-            raise invalid("threshold", "be None beside class_thresholds", self.threshold)
-        for value in (self.threshold, *(self.class_thresholds or ())):
+        of_groups = dict(self.group_thresholds or ())
+        kinds = (self.threshold, self.class_thresholds, self.group_thresholds)
+        if sum(kind is not None for kind in kinds) > 1:
+            raise invalid("threshold", "be None beside class_thresholds or group_thresholds", self.threshold)
+        if self.group_thresholds is not None and self.groups is None:
+            raise invalid("groups", "name the column of group_thresholds", self.groups)
+        for value in (self.threshold, *(self.class_thresholds or ()), *of_groups.values()):
             if value is not None:
                 fraction("threshold", value, ends=True)
         if self.target_accuracy is not None:
@@ -254,14 +262,15 @@ class RoutingRule(Displayed, Part):
 
     @property
     def thresholds(self) -> NDArray[np.float64]:
-        """The threshold of each predicted class, shape (K,); infinity if nothing is automated."""
+        """The threshold of each predicted class, shape (K,); infinity if nothing is automated or groups decide."""
         values = self.class_thresholds or (self.threshold,) * self.n_classes
         return np.array([math.inf if value is None else value for value in values])
 
     @property
     def automates(self) -> bool:
         """Whether anything at all can be automated."""
-        return bool(np.isfinite(self.thresholds).any())
+        by_group = any(value is not None for _, value in self.group_thresholds or ())
+        return by_group or bool(np.isfinite(self.thresholds).any())
 
     @property
     def automation_rate(self) -> float:
@@ -287,7 +296,20 @@ class RoutingRule(Displayed, Part):
         """
         if not isinstance(probabilities, Predictions):
             return self.decide(self.probabilities(probabilities, "probabilities"))
-        return Routed.joined(self.decide(block) for _, block in self.in_own_order(probabilities).chunks())
+        return self.decide_all(self.in_own_order(probabilities))
+
+    def decide_all(self, predictions: Predictions) -> Routed:
+        """Decide calibrated predictions that are in the rule's order of classes, block by block."""
+        groups = None
+        if self.group_thresholds is not None:
+            groups = predictions.extras.get(self.groups or "")
+        parts = []
+        for rows, block in predictions.chunks():
+            if groups is None:
+                parts.append(self.decide(block))
+            else:
+                parts.append(self.decide(block, groups[rows]))
+        return Routed.joined(parts)
 
     def probabilities(self, scores: Any, kind: Kind, *, precision: Precision | None = None) -> NDArray[np.float64]:
         """Check scores and return them as float64 probabilities, shape (n, K).
@@ -318,19 +340,32 @@ class RoutingRule(Displayed, Part):
                 "Fit a rule on predictions with these classes."
             )
 
-    def decide(self, probabilities: NDArray[np.float64]) -> Routed:
-        """Decide from what `probabilities` returned."""
+    def decide(self, probabilities: NDArray[np.float64], groups: NDArray[Any] | None = None) -> Routed:
+        """Decide from what `probabilities` returned. A rule with a threshold per group needs the group of each row."""
         predicted = probabilities.argmax(axis=1)
         # Rounded probabilities may be a little more than 1.
         top = np.minimum(probabilities[np.arange(len(predicted)), predicted], 1.0)
-        return Routed(top >= self.thresholds[predicted], predicted, top)
+        cuts = self.thresholds[predicted]
+        if self.group_thresholds is not None:
+            if groups is None:
+                raise InvalidInput(
+                    f"This rule has a threshold for each value of {self.groups!r}. Pass cases with that column."
+                )
+            known = {name: value for name, value in self.group_thresholds if value is not None}
+            cuts = np.array([known.get(str(name), math.inf) for name in groups.tolist()])
+        return Routed(top >= cuts, predicted, top)
+
+    def unknown_groups(self, groups: NDArray[Any]) -> int:
+        """How many cases have a group that the rule was not fitted with."""
+        known = {name for name, _ in self.group_thresholds or ()}
+        return sum(str(name) not in known for name in groups.tolist())
 
     # -- for people ----------------------------------------------------------------------------------------------
 
     def describe(self) -> str:
         """The note, thresholds, evidence, groups and costs as lines of text."""
         lines = [self.note]
-        if self.class_thresholds is not None:
+        if self.class_thresholds is not None or self.group_thresholds is not None:
             lines += [f"  {name}: {value}" for name, value in self._named_thresholds()]
         elif self.threshold is not None:
             lines.append(f"Threshold: {told_apart([self.threshold])[0]}")
@@ -354,10 +389,13 @@ class RoutingRule(Displayed, Part):
         rows: list[tuple[str, object]] = []
         if self.target_accuracy is not None and self.confidence is not None:
             rows.append(("promised accuracy", f"{self.target_accuracy:g}, with probability {self.confidence:g}"))
-        if self.class_thresholds is not None:
-            rows += [(f"threshold of {name}", value) for name, value in self._named_thresholds()[:FEW]]
-            if self.n_classes > FEW:
-                rows.append((f"{self.n_classes - FEW:,} more classes", "see class_thresholds"))
+        named = self._named_thresholds()
+        if named:
+            rows += [(f"threshold of {name}", value) for name, value in named[:FEW]]
+            if len(named) > FEW:
+                kind = {True: "classes", False: "groups"}[self.group_thresholds is None]
+                attribute = {"classes": "class_thresholds", "groups": "group_thresholds"}[kind]
+                rows.append((f"{len(named) - FEW:,} more {kind}", f"see {attribute}"))
         elif self.threshold is None:
             rows.append(("threshold", "nothing is automated"))
         else:
@@ -379,9 +417,12 @@ class RoutingRule(Displayed, Part):
         return Table(f"{self.n_classes} classes", self.overview_rows())
 
     def _named_thresholds(self) -> list[tuple[str, str]]:
-        names = names_or_numbers(self.class_names, self.n_classes)
+        """Class or group and its threshold as text; empty for a common threshold."""
+        pairs: Iterable[tuple[str, float | None]] = self.group_thresholds or ()
+        if self.class_thresholds is not None:
+            pairs = zip(names_or_numbers(self.class_names, self.n_classes), self.class_thresholds, strict=True)
         named = []
-        for name, value in zip(names, self.class_thresholds or (), strict=True):
+        for name, value in pairs:
             text = "never automated"
             if value is not None:
                 text = told_apart([value])[0]

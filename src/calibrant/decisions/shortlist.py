@@ -181,6 +181,8 @@ def choose_shortlist(
     """
     coverage, confidence = fraction("coverage", coverage), fraction("confidence", confidence)
     require_predictions(predictions)
+    if rule is not None and rule.group_thresholds is not None:
+        raise invalid("rule", "have thresholds that do not depend on groups", f"one per group of {rule.groups!r}")
     reader = rule or RoutingRule(None, predictions.n_classes, class_names=predictions.class_names)
     predictions = reader.in_own_order(predictions)
     scores = np.sort(_of_true_classes(predictions, reader))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration.operations import Recorder, Step, Symbol
-from calibrant.decisions import Policy, Routed
+from calibrant.decisions import Policy, Routed, RoutingRule
 from calibrant.deployment.input_spec import Arrays, InputSpec
 from calibrant.errors import InvalidInput, importing, invalid, one_line
 from calibrant.files import as_path, parse_json, reading, typed
@@ -82,7 +82,11 @@ class Contents:
     kind: Kind = "logits"
 
     def __post_init__(self) -> None:
-        """Refuse a calibrator that was fitted on another kind of scores."""
+        """Refuse a calibrator that was fitted on another kind of scores, and thresholds per group."""
+        rule = self.policy.rule
+        if isinstance(rule, RoutingRule) and rule.group_thresholds is not None:
+            way_out = "Use calibrant route apply, or a rule with one threshold for all groups (--groups)."
+            raise invalid("policy", "decide without the group of a case", f"a threshold per {rule.groups!r}", way_out)
         if self.policy.calibrator is not None:
             self.policy.calibrator.refuse_other_kind(self.kind)
 

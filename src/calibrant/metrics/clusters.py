@@ -6,7 +6,7 @@ bootstrap (Efron 1982) that draws whole clusters. A few heavy rows, or a few pat
 that misses them shows a small spread; plain percentiles held the truth in 86 to 93 % of simulated samples instead of
 95 %. So each draw's distance is divided by the draw's own standard error, which comes from the influence of each row on
 the metric. The interval is never narrower than that of Student's t. Calibration errors have no interval: no method that
-covers is known. scripts/coverage_of_weights.py counts how often these intervals hold the truth.
+covers is known. scripts/promises.py counts how often these intervals hold the truth.
 """
 
 from collections.abc import Callable, Mapping
