@@ -34,7 +34,7 @@ def test_training_prints_a_table_and_leaves_a_run(calibrant, tmp_path):
     assert f"run folder: {tmp_path / 'run'}" in out
     # Not a terminal: a line for the beginning, one for each derived setting, and one an epoch.
     derived = r"(  [a-z_.]+: .*\n){7}"  # the epochs are given, and two are too few to average
-    assert re.fullmatch(rf"nll on digits with tiny, seed 4\n{derived}epoch 1/2: .*\nepoch 2/2: .*\n", err)
+    assert re.fullmatch(rf"nll on digits with tiny, 2 epochs, seed 4\n{derived}epoch 1/2: .*\nepoch 2/2: .*\n", err)
     assert "  data.mirror: no, the set's name says digits or letters\n" in err
     assert "\nwarning: The weights were updated only 136 times" in out
     assert Run.open(tmp_path / "run").summary["warnings"][0].startswith("The weights were updated only 136 times")

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from calibrant.errors import InvalidInput
+from calibrant.predictions import Predictions
 from calibrant.training import Recipe, default_recipe, named_recipes, paper_recipe, recipe_from
-from calibrant.training.data import Augmentation, extent_of, load_dataset
+from calibrant.training.data import Augmentation, extent_of, load_dataset, split_validation
 from calibrant.training.data.load import Extent
 from calibrant.training.default_recipes import derive, method_settings
+from calibrant.training.summary import calibration_share
 
 _ROOT = Path(__file__).parents[2]
 _FILES = sorted((_ROOT / "recipes").glob("*.toml"))
@@ -185,7 +187,7 @@ def test_a_batch_is_never_larger_than_the_set_and_a_huge_set_is_seen_often_enoug
 
 def test_the_temperature_gets_a_fifth_of_many_validation_cases_and_a_tenth_of_fewer():
     assert values(50_000)["calibration.share"] == values(60_000)["calibration.share"] == 0.2
-    assert values(49_980)["calibration.share"] == values(300)["calibration.share"] == 0.1
+    assert values(49_900)["calibration.share"] == values(300)["calibration.share"] == 0.1
     assert default_recipe("cifar10").calibration.share == 0.2
 
 
@@ -237,3 +239,25 @@ def test_what_the_set_brings_along_is_not_set_again():
     svhn = default_recipe("svhn")
     assert (svhn.data.augment, svhn.data.crop, svhn.data.mirror) == (True, 4, None)
     assert svhn.reasons["data.mirror"].startswith("no")
+
+
+@pytest.mark.parametrize("counts", [(3, 33, 214, 5), (7,) * 41, (450, 5, 501)])
+def test_the_plan_counts_the_validation_cases_that_are_held_out(tmp_path, counts):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(len(counts)), counts)
+    images = rng.integers(0, 256, (len(labels), 4, 4), dtype=np.uint8)
+    np.savez(tmp_path / "mine.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    data = f"arrays:{tmp_path / 'mine.npz'}"
+    loaded = load_dataset(data)
+    for validation in (0.1, 0.25, 0.3):
+        train, held_out = split_validation(loaded.train.labels, fraction=validation)
+        for named in (data, loaded):
+            reasons = default_recipe(named, data__validation=validation).reasons
+            assert f"{len(train):,} training images" in reasons["optimiser.batch_size"]
+            words = reasons["calibration.share"]
+            share = calibration_share(Recipe(), len(held_out))
+            if share is None:
+                assert words == f"no temperature, because {len(held_out)} validation cases are fewer than 100"
+            else:
+                cases = Predictions.from_logits(np.zeros((len(held_out), 2)), np.zeros(len(held_out), int))
+                assert words.startswith(f"{len(cases.split(share)[0])} of {len(held_out)} validation cases")

@@ -46,7 +46,7 @@ def test_killed_processes_end_the_others_and_the_run_continues_exactly(children,
     os.killpg(launcher.pid, signal.SIGINT)  # as a terminal does
     code, lines = end(launcher)
     assert code == 130
-    assert lines == ["nll on digits with tiny, seed 0", f"calibrant: stopped; c{way_out}"]
+    assert lines == ["nll on digits with tiny, 120 epochs, seed 0", f"calibrant: stopped; c{way_out}"]
 
     for victim in (0, 1):
         launcher = children.start("train", "--resume", folder)

@@ -32,7 +32,7 @@ def test_an_epoch_in_one_line():
 def test_plain_lines_say_what_begins_and_how_each_epoch_went(toy, toy_recipe, tmp_path):
     lines = []
     train(toy_recipe(), tmp_path / "run", data=toy, reporter=PlainLines(lines.append))
-    assert lines[0] == "flsd+h+p-ema on digits with tiny, seed 3"
+    assert lines[0] == "flsd+h+p-ema on digits with tiny, 4 epochs, seed 3"
     assert [line.split(":")[0] for line in lines[1:]] == [f"epoch {number}/4" for number in (1, 2, 3, 4)]
 
 

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from calibrant.errors import InvalidInput, OutputError
+from calibrant.metrics import evaluate
 from calibrant.training import Recipe, Run, train
 
 
@@ -146,3 +147,12 @@ def test_a_finished_run_shows_its_settings_and_results(toy, toy_recipe, tmp_path
 def test_a_run_that_has_just_begun(tmp_path, notebook_rows):
     run = Run.create(tmp_path / "run", Recipe(epochs=7))
     assert notebook_rows(run)[-1] == ["state", "0 of 7 epochs done"]
+
+
+def test_the_end_of_a_training_shows_the_numbers_that_evaluate_shows(make_toy, toy_recipe, tmp_path):
+    run = train(toy_recipe(), tmp_path / "run", data=make_toy(samples=1100))  # enough cases for a temperature
+    text = run.describe()
+    for shown in (run.predictions("test"), run.policy().calibrate(run.predictions("test"))):
+        found = evaluate(shown)
+        assert found.n_bins == 15
+        assert f"{100 * found.ece:.2f} %" in text

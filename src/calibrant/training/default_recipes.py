@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from calibrant.calibration.temperature import FEWEST_CASES, temperature_share
 from calibrant.training.data import Dataset, extent_of
 from calibrant.training.data.load import Extent
 from calibrant.training.data.spec import own_data
@@ -56,14 +57,15 @@ def derive(extent: Extent, *, validation: float) -> list[Derived]:
         extent: The size of the set.
         validation: The share that is held out of the training images.
     """
-    samples = max(extent.train - round(extent.train * validation), 1)
+    held_out = extent.validation_cases(validation)
+    samples = max(extent.train - held_out, 1)
     batch = _batch_size(samples)
     return [
         _model(extent.side, samples),
         *_step(samples, batch),
         _epochs(samples, batch),
         *_schedule(samples / max(extent.n_classes, 1)),
-        _calibration(extent.train - samples),
+        _calibration(held_out),
         *_augmentation(extent),
     ]
 
@@ -112,7 +114,11 @@ def _calibration(validation: int) -> Derived:
     share = 0.1
     if many:
         share = 0.2
-    why = f"{share} of {validation:,} validation cases for the temperature, the others for promises"
+    fitted = temperature_share(validation, share) * validation
+    # Rounded as `Predictions.split` does.
+    why = f"{math.ceil(fitted - 0.5):,} of {validation:,} validation cases for the temperature, the others for promises"
+    if fitted < FEWEST_CASES:
+        why = f"no temperature, because {validation:,} validation cases are fewer than {2 * FEWEST_CASES}"
     return Derived("calibration.share", share, why, many)
 
 
@@ -219,7 +225,9 @@ def derived_recipe(data: str | Dataset, given: Mapping[str, Any]) -> Recipe:
     known = isinstance(epochs, int) and isinstance(budget, int | float)
     if _AVERAGE not in given and known and int(epochs * budget + 1e-9) * values[_AVERAGE] < 1:
         del values[_AVERAGE]
-    name = data.name if isinstance(data, Dataset) else data
+    name = data
+    if isinstance(data, Dataset):
+        name = data.name
     recipe = Recipe().changed({"data.name": name, **_PLAIN, **values})
     shown = {each.key: each.reason for each in derived if each.key not in given}
     return recipe.changed(
@@ -243,7 +251,7 @@ def _derived(data: str | Dataset, given: Mapping[str, Any]) -> list[Derived]:
     validation = Recipe().changed({"data.validation": given.get("data.validation", _VALIDATION)}).data.validation
     if isinstance(data, str) and own_data(data):
         # Its items are finished input: nothing is cropped or mirrored.
-        settings = derive(own_extent(data), validation=validation)
+        settings = derive(own_extent(data, validation), validation=validation)
         return [each for each in settings if not each.key.startswith("data.")]
     return derive(extent_of(data), validation=validation)
 

@@ -68,7 +68,8 @@ class PlainLines(Reporter):
         """Say what begins."""
         self._epochs = run.recipe.epochs
         recipe = run.recipe
-        text = f"{recipe.method.name} on {recipe.data.name} with {recipe.model.name}, seed {recipe.seed}"
+        what = f"{recipe.method.name} on {recipe.data.name} with {recipe.model.name}"
+        text = f"{what}, {recipe.epochs} epochs, seed {recipe.seed}"
         if done:
             text += f", going on after epoch {done}"
         self._write(text)

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from calibrant.decisions import PolicyLike
 from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.files import locked, output_error, refuse_overwriting, write_json
-from calibrant.metrics import Evaluation
+from calibrant.metrics import Evaluation, evaluate
 from calibrant.metrics.metric import label
+from calibrant.metrics.metric_tables import evaluations_table
 from calibrant.own_code import is_own, require
 from calibrant.runs import RECIPE, RunFolder, Sample, is_run
 from calibrant.tables import Table
@@ -143,7 +144,12 @@ class Run(RunFolder):
             updates += f" ({self.recipe.gradients_per_update} gradients each)"
         cost = f"{summary['seen_share']:.1%} of the {updates} in {summary['timing']['train_seconds']:.1f} s"
         warned = "".join(f"\nwarning: {text}" for text in summary.get("warnings", ()))
-        return f"{Evaluation.from_dict(summary['test']).table()}\ntrained on {cost}; run folder: {self.path}{warned}"
+        # The summary's own figures have 10 bins, as the paper's tables.
+        test, policy = self.predictions("test"), self.policy()
+        results = {"raw": evaluate(test)}
+        if policy is not None and policy.calibrated:
+            results = {"calibrated": evaluate(policy.calibrate(test)), **results}
+        return f"{evaluations_table(results)}\ntrained on {cost}; run folder: {self.path}{warned}"
 
     def _overview(self) -> Table:
         """The settings and, if the run is finished, the results. A damaged folder is shown with its damage."""

@@ -374,12 +374,19 @@ def own_training_data(recipe: Recipe) -> TrainingData:
     return _given(recipe.data.name, recipe).prepare(recipe)
 
 
-def own_extent(name: str) -> Extent:
-    """The size of such a set, which settings are derived from. Nothing is augmented: its items are finished."""
-    found = _given(name, Recipe())
+def own_extent(name: str, validation: float) -> Extent:
+    """The size of such a set, which settings are derived from. Nothing is augmented: its items are finished.
+
+    Args:
+        name: `module:function`.
+        validation: The share that is held out if the function gives no validation part.
+    """
+    found = _given(name, Recipe().changed({"data.validation": validation}))
     side = min(first_image("train", found.train).shape[1:])
     parts: tuple[Any, Any] = (found.train, found.validation)
-    return Extent(name, sum(map(len, parts)), len(found.class_names), side, Augmentation(0, flip=False))
+    augmentation, held_out = Augmentation(0, flip=False), len(parts[1])
+    train = len(parts[0]) + held_out
+    return Extent(name, train, len(found.class_names), side, augmentation, fixed_validation=held_out)
 
 
 def _given(name: str, recipe: Recipe) -> TorchData:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.integrations.on_device import accumulate_bins
 from calibrant.losses import Loss
 from calibrant.losses.distributed import global_sum
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from lightning.fabric import Fabric
     from lightning.fabric.wrappers import _FabricModule
 
-_BINS = 10
+_BINS = DEFAULT_N_BINS
 _NEVER = -1
 
 

@@ -229,7 +229,7 @@ def brief(predictions: Predictions) -> dict[str, float]:
     """The two figures that the log shows of the validation part."""
     return {
         "accuracy": float(predictions.correct.mean()),
-        "ece": expected_calibration_error(predictions, n_bins=10),
+        "ece": expected_calibration_error(predictions),
     }
 
 

@@ -192,6 +192,11 @@ def _size(images: Tensor) -> str:
     return " x ".join(map(str, images.shape[1:]))
 
 
+def class_counts(labels: Tensor) -> tuple[int, ...]:
+    """How many of the labels are 0, 1, 2, ..."""
+    return tuple(labels.bincount().tolist())
+
+
 def channel_histogram(images: Tensor) -> Tensor:
     """How often each value from 0 to 255 occurs in each channel of uint8 images: `(C, 256)`."""
     return torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in images.unbind(1)])
@@ -215,6 +220,11 @@ def channel_statistics(histogram: Tensor) -> tuple[tuple[float, ...], tuple[floa
         # The deviation of a constant channel counts as 1, so that normalising does not divide by zero.
         deviations.append(float((share * (value - mean) ** 2).sum().sqrt()) or 1.0)
     return tuple(means), tuple(deviations)
+
+
+def held_out_of(samples: int, fraction: float) -> int:
+    """How many samples of a class go to validation: the fraction, halves up, but at least one and not all."""
+    return min(max(int(fraction * samples + 0.5), 1), samples - 1)
 
 
 def split_validation(labels: Tensor, *, fraction: float = 0.1, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -245,8 +255,7 @@ def split_validation(labels: Tensor, *, fraction: float = 0.1, seed: int = 0) ->
     # Sorted once, not searched class by class: twenty thousand classes would mean twenty thousand passes.
     sizes = torch.unique(on_cpu, return_counts=True)[1].tolist()
     for members in torch.split(torch.argsort(on_cpu, stable=True), sizes):
-        size = len(members)
-        take = min(max(int(fraction * size + 0.5), 1), size - 1)
-        held_out[members[torch.randperm(size, generator=generator)[:take]]] = True
+        take = held_out_of(len(members), fraction)
+        held_out[members[torch.randperm(len(members), generator=generator)[:take]]] = True
     train, validation = torch.nonzero(~held_out).flatten(), torch.nonzero(held_out).flatten()
     return train.to(labels.device), validation.to(labels.device)

@@ -16,6 +16,8 @@ from calibrant.training.data.dataset import (
     Splits,
     channel_histogram,
     channel_statistics,
+    class_counts,
+    held_out_of,
     split_validation,
 )
 from calibrant.training.data.folder import Form, list_folder, load_folder
@@ -165,6 +167,8 @@ class Extent:
         n_classes: Number of classes.
         side: Pixels on the shorter side of an image.
         augmentation: The default changes to training images.
+        class_counts: Images to train on of each class; empty if all classes have equally many.
+        fixed_validation: Validation cases, if no fraction of the training images is drawn for them.
     """
 
     name: str
@@ -172,6 +176,19 @@ class Extent:
     n_classes: int
     side: int
     augmentation: Augmentation
+    class_counts: tuple[int, ...] = ()
+    fixed_validation: int | None = None
+
+    def validation_cases(self, fraction: float) -> int:
+        """How many cases `split_validation` holds out.
+
+        >>> Extent("mine", 33, 3, 32, Augmentation(), class_counts=(1, 7, 25)).validation_cases(0.1)
+        4
+        """
+        if self.fixed_validation is not None:
+            return self.fixed_validation
+        counts = self.class_counts or [self.train // self.n_classes] * self.n_classes
+        return sum(held_out_of(count, fraction) for count in counts)
 
 
 def extent_of(data: str | Dataset) -> Extent:
@@ -181,18 +198,23 @@ def extent_of(data: str | Dataset) -> Extent:
     (50000, 8)
     """
     if isinstance(data, Dataset):
-        return Extent(data.name, len(data.train), data.n_classes, min(data.image_shape[1:]), data.augmentation)
+        side, counts = min(data.image_shape[1:]), class_counts(data.train.labels)
+        return Extent(data.name, len(data.train), data.n_classes, side, data.augmentation, counts)
     spec = parse_spec(data)
     if spec.kind in CATALOGUE and not spec.path:
         entry = CATALOGUE[spec.kind]
-        return Extent(entry.name, entry.train, entry.n_classes, spec.size(entry.side) or entry.side, entry.augmentation)
+        side = spec.size(entry.side) or entry.side
+        return Extent(entry.name, entry.train, entry.n_classes, side, entry.augmentation, entry.class_counts)
     if spec.kind == "arrays" and spec.path:
         spec.allow()
-        return Extent(Path(spec.path).stem, *read_arrays_extent(Path(spec.path).expanduser()), Augmentation())
+        path = Path(spec.path).expanduser()
+        counts, side = read_arrays_extent(path)
+        return Extent(path.stem, sum(counts), len(counts), side, Augmentation(), counts)
     if spec.kind == "folder" and spec.path:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrantWarning)  # loading the folder warns
             found = list_folder(spec)
         side = min(found.decode_first(Form.of(spec)).shape[2:])
-        return Extent(found.name, len(found.train), len(found.class_names), side, found.augmentation)
+        counts = class_counts(found.labels[found.train])
+        return Extent(found.name, len(found.train), len(found.class_names), side, found.augmentation, counts)
     return extent_of(load_dataset(data))  # the digits, or an unknown name

@@ -44,8 +44,8 @@ def read_arrays(path: str | Path) -> Splits:
     return Splits(_split(content, "train", path), _split(content, "test", path), names)
 
 
-def read_arrays_extent(path: str | Path) -> tuple[int, int, int]:
-    """Images to train on, classes, and pixels on the shorter side, from the labels and the headers alone."""
+def read_arrays_extent(path: str | Path) -> tuple[tuple[int, ...], int]:
+    """Training images of each class, and pixels on the shorter side, from the labels and the headers alone."""
     with Npz(path) as archive:
         _check_members(path, archive.names)
         shape = archive.member("x_train").shape
@@ -53,7 +53,8 @@ def read_arrays_extent(path: str | Path) -> tuple[int, int, int]:
             raise invalid(f"x_train in {path}", _SHAPES, shape)
         train = labels(f"y_train in {path}", archive.read("y_train"), rows=shape[0])
         test = labels(f"y_test in {path}", archive.read("y_test"))
-        return shape[0], max(int(train.max()), int(test.max())) + 1, min(shape[1:3])
+        n_classes = max(int(train.max()), int(test.max())) + 1
+        return tuple(np.bincount(train, minlength=n_classes).tolist()), min(shape[1:3])
 
 
 def load_arrays(path: str | Path) -> Dataset:

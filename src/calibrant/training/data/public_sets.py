@@ -51,6 +51,7 @@ class CatalogueEntry:
         n_classes: Number of classes.
         side: Pixels on each side of an image, unless the option `size` says otherwise.
         class_names: Their names; None if the files of the set contain them.
+        class_counts: Images to train on of each class; empty if all classes have equally many.
         mean: Per channel, on the scale from 0 to 1.
         std: Per channel, on the scale from 0 to 1.
         augmentation: Random changes to training images.
@@ -77,6 +78,7 @@ class CatalogueEntry:
     citation: str
     homepage: str
     class_names: tuple[str, ...] | None = None
+    class_counts: tuple[int, ...] = ()
     system: tuple[str, ...] = ()
 
 
@@ -87,7 +89,7 @@ def _read_catalogue() -> dict[str, CatalogueEntry]:
         fields["reader"] = typed(_FORMATS[settings.pop("format")], settings, what="reader", where=_FILE.name)
         fields["files"] = tuple(RemoteFile(**file) for file in fields["files"])
         fields["augmentation"] = Augmentation(**fields["augmentation"])
-        for key in ("class_names", "mean", "std", "system"):
+        for key in ("class_names", "class_counts", "mean", "std", "system"):
             if key in fields:
                 fields[key] = tuple(fields[key])
         entries[name] = CatalogueEntry(name=name, **fields)
