@@ -1,15 +1,17 @@
 """Worlds in which the monitor is tested: nothing has changed and every promise holds, so every alarm is a false one.
 
-    python scripts/promise_worlds_monitor.py [--draws 200] [--only WEIGHTS]
+    python scripts/promise_worlds_monitor.py [--draws 200] [--only weights] [--power]
 
 Each cell has a name, a level and a function that draws one stream with its own generator and returns whether the
-monitor was wrong. `cells()` lists them for `scripts/promises.py`.
+monitor was wrong. `cells()` lists them for `scripts/promises.py`. With `--power`, something has changed instead, and
+the table shows in how many streams, and after how many cases, the predicted classes or the labels give it away.
 """
 
 import argparse
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant import Predictions
-from calibrant.decisions import Policy, choose_binary_rule, choose_threshold, sample_by_weights
+from calibrant.decisions import Policy, RoutingRule, choose_binary_rule, choose_threshold, sample_by_weights
 from calibrant.decisions.case_columns import note_weights
-from calibrant.deployment import Stream, read_reference, watch
+from calibrant.decisions.rule import GroupEvidence
+from calibrant.deployment import Stream, promise_capital, read_reference, watch
+from calibrant.deployment.betting import labels_to_notice
+from calibrant.deployment.signals import compare_labelled, sameness_signal
 
 LEVEL = 0.05
 Rng = np.random.Generator
@@ -79,9 +84,241 @@ def weight_cells() -> Iterator[Cell]:
     yield Cell("weights: 30 classes", LEVEL, lambda rng: weighted(rng, 0.2, 3.0, classes=30))
 
 
+# -- groups that nothing was promised for -----------------------------------------------------------------------------
+
+
+def in_groups(rng: Rng, shares: list[float], accuracies: list[float], cases: int, promised: list[bool] | None) -> bool:
+    """Groups with accuracies of their own, which the promise holds for together, or for those that it is made for."""
+    target = 0.95
+    site = rng.choice(len(shares), size=cases, p=shares)
+    right = rng.random(cases) < np.array(accuracies)[site]
+    groups: dict[str, Any] = {}
+    if promised is not None:
+        evidence = [GroupEvidence(str(k), 500, 400, 1, made) for k, made in enumerate(promised)]
+        groups = {"groups": "site", "group_evidence": tuple(evidence)}
+    rule = RoutingRule(0.9, 2, target_accuracy=target, confidence=0.95, **groups)
+    sure = rng.uniform(0.9, 1.0, size=cases)
+    settings: dict[str, Any] = {"targets": np.where(right, 0, 1), "extras": {"site": site.astype(str)}}
+    stream = Stream.of_decisions(rule, sure >= 0.9, np.zeros(cases, dtype=int), sure, **settings)
+    return bool(watch(stream, groups="site", level=LEVEL).alarms)
+
+
+def group_cells() -> Iterator[Cell]:
+    worlds: dict[str, tuple[list[float], list[float], int, list[bool] | None]] = {
+        "one of two is worse": ([0.9, 0.1], [0.96, 0.86], 3000, None),
+        "one of twenty is nearly always wrong": ([0.05] * 20, [1.0] * 19 + [0.02], 2000, None),
+        "half is perfect, half is at 90 %": ([0.5, 0.5], [1.0, 0.9], 3000, None),
+        "a group with too few cases has no promise": (
+            [0.5, 0.4, 0.1],
+            [0.955, 0.955, 0.905],
+            3000,
+            [True, True, False],
+        ),
+        "a new group": ([0.6, 0.2, 0.2], [0.97, 0.95, 0.9], 3000, [True, True]),
+    }
+    for name, world in worlds.items():
+        yield Cell(
+            f"groups: {name}",
+            LEVEL,
+            partial(in_groups, shares=world[0], accuracies=world[1], cases=world[2], promised=world[3]),
+        )
+
+
+# -- clusters ---------------------------------------------------------------------------------------------------------
+
+
+def in_clusters(rng: Rng, sizes: Callable[[Rng, int], Any], error: Callable[[Any], Any], together: float) -> bool:
+    """Clusters whose cases are wrong together with some probability, at the promise of 98 % or above."""
+    number = 300
+    size = sizes(rng, number)
+    rate = error(size)
+    joint = rng.random(number) < together
+    wrong = np.where(joint, size * (rng.random(number) < rate), rng.binomial(size, rate))
+    patients = np.repeat(np.arange(number), size)
+    place = np.arange(len(patients)) - np.repeat(np.cumsum(size) - size, size)
+    targets = (place < np.repeat(wrong, size)).astype(int)
+    known: dict[str, Any] = {"clusters": 300, "cluster_column": "patient", "largest_cluster": 40}
+    rule = RoutingRule(0.9, 2, target_accuracy=0.98, confidence=0.95, **known)
+    sure = np.full(len(patients), 0.95)
+    settings: dict[str, Any] = {"targets": targets, "extras": {"patient": patients}}
+    stream = Stream.of_decisions(rule, sure >= 0.9, np.zeros(len(patients), dtype=int), sure, **settings)
+    return bool(watch(stream, level=LEVEL).alarms)
+
+
+def cluster_cells() -> Iterator[Cell]:
+    def ten(_: Rng, number: int) -> Any:
+        return np.full(number, 10)
+
+    def any_size(rng: Rng, number: int) -> Any:
+        return rng.integers(1, 41, size=number)
+
+    def one_or_forty(rng: Rng, number: int) -> Any:
+        return np.where(rng.random(number) < 0.9, 1, 40)
+
+    def fixed(rate: float) -> Callable[[Any], Any]:
+        return lambda size: np.full(len(size), rate)
+
+    yield Cell(
+        "clusters: ten together at the promise", LEVEL, partial(in_clusters, sizes=ten, error=fixed(0.02), together=1.0)
+    )
+    yield Cell(
+        "clusters: ten together, 99.5 % right", LEVEL, partial(in_clusters, sizes=ten, error=fixed(0.005), together=1.0)
+    )
+    yield Cell("clusters: one to forty", LEVEL, partial(in_clusters, sizes=any_size, error=fixed(0.02), together=0.5))
+    yield Cell(
+        "clusters: one or forty", LEVEL, partial(in_clusters, sizes=one_or_forty, error=fixed(0.02), together=1.0)
+    )
+    # 18.4 % of the cases are in clusters of one.
+    small = partial(in_clusters, sizes=one_or_forty, error=lambda size: np.where(size == 1, 0.1089, 0.0), together=1.0)
+    yield Cell("clusters: only the small ones are wrong", LEVEL, small)
+
+
+# -- labels that come late --------------------------------------------------------------------------------------------
+
+
+def late_labels(rng: Rng, order: Callable[[Rng, int], NDArray[np.int64]], looks: int = 20) -> bool:
+    """1,000 cases at the promise, labelled in some order, with many looks on the way."""
+    cases = 1000
+    rule = RoutingRule(0.9, 2, target_accuracy=0.95, confidence=0.95)
+    wrong = (rng.random(cases) < 0.05).astype(int)
+    place = np.empty(cases, dtype=np.int64)
+    place[order(rng, cases)] = np.arange(1, cases + 1)
+    sure = np.full(cases, 0.95)
+    for count in np.linspace(cases / looks, cases, looks).astype(int):
+        known = np.where(place <= count, wrong, -1)
+        arrived = np.where(place <= count, place, 0)
+        settings: dict[str, Any] = {"targets": known, "label_order": arrived}
+        stream = Stream.of_decisions(rule, sure >= 0.9, np.zeros(cases, dtype=int), sure, **settings)
+        if watch(stream, level=LEVEL).alarms:
+            return True
+    return False
+
+
+def order_cells() -> Iterator[Cell]:
+    orders: dict[str, Callable[[Rng, int], NDArray[np.int64]]] = {
+        "newest first": lambda _, n: np.arange(n)[::-1],
+        "random": lambda rng, n: rng.permutation(n),
+        "the second half first": lambda _, n: np.roll(np.arange(n), n // 2),
+        "every tenth, then the others": lambda _, n: np.argsort(np.arange(n) % 10 != 0, kind="stable"),
+        "with delays": lambda rng, n: np.argsort(np.arange(n) + rng.exponential(100, size=n)),
+    }
+    for name, order in orders.items():
+        yield Cell(f"order of labels: {name}", LEVEL, partial(late_labels, order=order))
+
+
+# -- labels that are enough -------------------------------------------------------------------------------------------
+
+
+def not_noticed(rng: Rng, target: float, late: int, good: float = 0.7, size: int = 1) -> bool:
+    """Errors become twice as frequent, at once or after many good labels, and nothing is said in time."""
+    promised = 1 - target
+    before = late * labels_to_notice(promised, LEVEL, largest=size)
+    enough = labels_to_notice(promised, LEVEL, after=before, largest=size)
+    rates = np.repeat([good * promised, 2 * promised], [before // size, enough // size])
+    wrong = (rng.random(len(rates)) < rates) * size
+    capital = promise_capital(wrong, promised, cases=np.full(len(rates), size), largest=size)
+    over = np.flatnonzero(capital >= -np.log(LEVEL))
+    # An alarm before the change is another matter.
+    return len(over) == 0
+
+
+def notice_cells() -> Iterator[Cell]:
+    for target in (0.7, 0.9, 0.95, 0.99):
+        for late in (0, 1, 5):
+            name = f"noticed in time: {100 * target:g} % promised, after {late} times as many good labels"
+            yield Cell(name, 0.1, partial(not_noticed, target=target, late=late))
+    yield Cell("noticed in time: perfect before", 0.1, partial(not_noticed, target=0.95, late=3, good=0.0))
+    yield Cell("noticed in time: just kept before", 0.1, partial(not_noticed, target=0.95, late=3, good=0.95))
+    yield Cell("noticed in time: clusters of eight", 0.1, partial(not_noticed, target=0.9, late=1, size=8))
+
+
+# -- predicted classes ------------------------------------------------------------------------------------------------
+
+
+def class_alarm(
+    rng: Rng, before: NDArray[np.float64], after: NDArray[np.float64], reference: int, cases: int
+) -> int | None:
+    """Case of the alarm of the test of predicted classes."""
+    classes = len(before)
+    old, new = rng.choice(classes, size=reference, p=before), rng.choice(classes, size=cases, p=after)
+    names = tuple(str(k) for k in range(classes))
+    return sameness_signal("predicted classes", old, new, level=LEVEL, rows=np.arange(cases), names=names).alarm
+
+
+def class_cells() -> Iterator[Cell]:
+    for classes, reference in ((2, 100), (10, 1000), (100, 500), (100, 2000), (1000, 2000)):
+        for name, shares in (("equal", np.ones(classes)), ("Zipf", 1 / np.arange(1, classes + 1))):
+            even = shares / shares.sum()
+
+            def wrong(rng: Rng, even: NDArray[np.float64] = even, reference: int = reference) -> bool:
+                return class_alarm(rng, even, even, reference, 3000) is not None
+
+            yield Cell(f"predicted classes: {classes} {name}, {reference} calibration cases", LEVEL, wrong)
+
+
+# -- labels that are a fair draw --------------------------------------------------------------------------------------
+
+
+def called_unfair(rng: Rng, sure: Callable[[Rng, int], Any], chance: Callable[[int], Any], looks: int = 10) -> bool:
+    """Labels that do not depend on confidence, with several looks."""
+    cases = 2000
+    confidence = sure(rng, cases)
+    labelled = np.flatnonzero(rng.random(cases) < chance(cases))
+    order = np.zeros(cases, dtype=np.int64)
+    order[labelled] = np.argsort(np.argsort(labelled + rng.exponential(200, size=len(labelled)))) + 1
+    for look in range(1, looks + 1):
+        decided, come = cases * look // looks, len(labelled) * look // looks
+        found = compare_labelled(confidence[:decided], np.where(order <= come, order, 0)[:decided])
+        if found is not None and not found.fair:
+            return True
+    return False
+
+
+def fairness_cells() -> Iterator[Cell]:
+    def even(rng: Rng, n: int) -> Any:
+        return rng.uniform(0.9, 1, size=n)
+
+    def tied(rng: Rng, n: int) -> Any:
+        return rng.choice([0.95, 1.0], size=n)
+
+    def drifting(rng: Rng, n: int) -> Any:
+        return 0.99 - np.linspace(0, 0.09, n) * rng.random(n)
+
+    def in_runs(rng: Rng, n: int) -> Any:
+        return np.repeat(rng.uniform(0.9, 1, size=n // 8), 8) + rng.uniform(0, 1e-3, size=n)
+
+    worlds = {"a tenth": (even, lambda _: 0.1), "two confidences": (tied, lambda _: 0.3)}
+    worlds["a drift, later ones more often"] = (drifting, lambda n: np.linspace(0.02, 0.4, n))
+    worlds["runs of like cases"] = (in_runs, lambda _: 0.2)
+    for name, (sure, chance) in worlds.items():
+        yield Cell(f"fair labels: {name}", 0.01, partial(called_unfair, sure=sure, chance=chance))
+
+
 def cells() -> Iterator[Cell]:
     """All cells."""
-    yield from weight_cells()
+    for some in (weight_cells, group_cells, cluster_cells, order_cells, notice_cells, class_cells, fairness_cells):
+        yield from some()
+
+
+# -- what has changed is noticed --------------------------------------------------------------------------------------
+
+
+def power(draws: int, seed: int) -> None:
+    """Print how soon changes of predicted classes are noticed."""
+    blocks = {
+        "40 vanish and 20 triple": [0.0, 0.0, 3.0, 1.0, 1.0],
+        "neighbours trade places": [0.2, 1.8, 1.0, 0.2, 1.8],
+        "one in five remains": [5.0, 0.0, 0.0, 0.0, 0.0],
+        "all change by half": [1.5, 0.5, 1.5, 0.5, 1.0],
+    }
+    print("| 100 classes | streams | noticed in 20,000 cases | median case |\n| --- | --- | --- | --- |")
+    for name, block in blocks.items():
+        after = np.tile(block, 20) / 100
+        seeds = np.random.SeedSequence(seed).spawn(draws)
+        found = [class_alarm(np.random.default_rng(each), np.full(100, 0.01), after, 2000, 20_000) for each in seeds]
+        noticed = [alarm for alarm in found if alarm is not None]
+        median = f"{np.median([alarm or np.inf for alarm in found]):g}"
+        print(f"| {name} | {draws} | {len(noticed)} | {median} |", flush=True)
 
 
 def main() -> None:
@@ -89,7 +326,11 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="cells whose name contains this")
+    parser.add_argument("--power", action="store_true", help="how soon changes are noticed, instead of false alarms")
     arguments = parser.parse_args()
+    if arguments.power:
+        power(arguments.draws, arguments.seed)
+        return
     print("| cell | draws | broken | allowed, % |\n| --- | --- | --- | --- |")
     for number, cell in enumerate(cells()):
         if arguments.only not in cell.name:
