@@ -343,6 +343,8 @@ PROMISES: dict[str, Callable[..., Any]] = {
 
 def nominal(world: World, cell: str) -> float:
     """How often a cell may be broken."""
+    if "cell" in world.options:
+        return float(world.options["cell"].level)
     if cell == "check":
         return LEVEL / 2
     if cell.startswith(("interval", "difference", "monitor")):

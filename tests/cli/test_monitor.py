@@ -1,12 +1,14 @@
 import csv
 import json
 import subprocess
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 
 from calibrant import Predictions
 from calibrant.decisions import Policy, RoutingRule, choose_threshold, route_file
+from calibrant.decisions.rule import GroupEvidence
 from calibrant.deployment import Decision, DecisionLog, Stream, watch
 from calibrant.errors import InvalidInput
 from tests.deployment.conftest import draw, joined, with_rule
@@ -166,3 +168,85 @@ def test_a_rule_of_weighted_cases_is_compared_with_the_cases_it_was_chosen_on(ca
     whole = Predictions.load(tmp_path / "val.npz")
     with pytest.raises(InvalidInput, match="drawn by the column 'weight', but the reference has 3,000 cases"):
         watch(Stream.of_predictions(policy, mixed(50, 3, 0.5)), reference=whole)
+
+
+@pytest.fixture
+def two_sites(tmp_path):
+    """A log of 60 days: site a keeps the promise, and site b, which nothing was promised for, does not."""
+    evidence = (GroupEvidence("a", 500, 400, 1, True), GroupEvidence("b", 20, 10, 1, False))
+    rule = RoutingRule(0.9, 2, target_accuracy=0.9, confidence=0.95, groups="site", group_evidence=evidence)
+    with DecisionLog(tmp_path / "log.db", model="0" * 64, n_classes=2) as log:
+        digest = log.add_policy(with_rule(rule))
+        for day in range(60):
+            names = [f"{day}-{i}" for i in range(10)]
+            rows = [Decision(id_, 0, 0.95, True, extras={"site": "ab"[i % 2]}) for i, id_ in enumerate(names)]
+            log.append(rows, policy=digest, time=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day))
+            # Site a becomes bad on day 30, site b always was.
+            log.label_all({id_: int(i % 2 == 1 or (day >= 30 and i < 4)) for i, id_ in enumerate(names)})
+    return tmp_path / "log.db"
+
+
+def test_a_period_or_a_group_is_watched_by_itself(calibrant, two_sites):
+    def look(*arguments):
+        code, out, _ = calibrant("monitor", two_sites, *arguments, "--json")
+        return code, json.loads(out)
+
+    code, content = look()
+    assert code == 1
+    assert content["cases"] == 600
+    code, content = look("--where", "site=a", "--until", "2026-01-31")
+    assert (code, content["cases"]) == (0, 150)
+    assert [(signal["group"], signal["cases"], signal["level"]) for signal in content["signals"]] == [
+        ("site a", 150, 0.05)
+    ]
+    code, content = look("--where", "site=a", "--since", "2026-01-31T00:00:00+00:00")
+    assert (code, content["cases"]) == (1, 150)
+    # Nothing was promised for site b: it is described, however bad it is.
+    code, content = look("--where", "site=b")
+    assert (code, content["signals"]) == (0, [])
+    assert [(share["group"], share["cases"], share["seen"]) for share in content["described"]] == [("site b", 300, 0.0)]
+    page = two_sites.with_name("page.html")
+    assert "described, not tested" in calibrant("monitor", two_sites, "--where", "site=b", "-o", page)[1]
+    assert "site b" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--where", "site"), "where must be COLUMN=VALUE"),
+        (("--where", "sit=a"), "Did you mean 'site'"),
+        (("--where", "site=c"), "None of the 600 cases is selected"),
+        (("--since", "2027-01-01"), "None of the 600 cases is selected"),
+        (("--since", "soon"), "since"),
+    ],
+)
+def test_periods_and_groups_that_cannot_be_chosen_are_2(calibrant, two_sites, arguments, message):
+    code, _, err = calibrant("monitor", two_sites, *arguments)
+    assert code == 2
+    assert message in err
+
+
+def test_a_period_needs_times(calibrant, files):
+    code, _, err = calibrant("monitor", files / "fine.npz", "--policy", files / "policy.json", "--since", "2026-01-01")
+    assert code == 2
+    assert "have no times" in err
+
+
+def test_a_group_is_compared_with_the_same_group_of_the_reference(calibrant, tmp_path):
+    """Site b is harder than site a, as it was among the calibration cases."""
+
+    def cases(n, seed):
+        site = np.where(np.random.default_rng(seed).random(n) < 0.8, "a", "b")
+        drawn = draw(n, seed=seed, sharpness=np.where(site == "a", 6.0, 1.5)[:, None])
+        names = {"class_names": drawn.class_names, "extras": {"site": site}}
+        return Predictions.from_logits(drawn.scores, drawn.targets, **names)
+
+    cases(3000, 1).save(tmp_path / "val.npz")
+    cases(2000, 2).save(tmp_path / "new.npz")
+    with_rule(choose_threshold(Predictions.load(tmp_path / "val.npz"), 0.9)).save(tmp_path / "policy.json")
+    command = ("monitor", tmp_path / "new.npz", "--policy", tmp_path / "policy.json", "--where", "site=b")
+    code, out, _ = calibrant(*command, "--reference", tmp_path / "val.npz", "--json")
+    content = json.loads(out)
+    assert code == 0
+    assert [signal["about"] for signal in content["signals"]] == ["share automated", "confidence", "predicted classes"]
+    assert content["described"][0]["group"] == "site b"

@@ -1,12 +1,13 @@
 """`calibrant monitor`: does the promise of a rule still hold on the cases that it meets?"""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from calibrant.cli._shared import Address, Columns, ExecutorFlag, Json, KindFlag, answer
-from calibrant.errors import CheckFailed
+from calibrant.errors import CheckFailed, invalid
 from calibrant.scale import make_executor, refuse_on_cluster
 
 
@@ -18,6 +19,9 @@ def monitor(
     labels: Path | None = None,
     reference: Path | None = None,
     groups: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    where: str | None = None,
     false_alarms: float = 0.05,
     seed: int = 0,
     page: Annotated[Path | None, Parameter(name=["--out", "-o", "--page"])] = None,
@@ -44,6 +48,11 @@ def monitor(
             predicted classes are still theirs. That needs no labels.
         groups: A column of the cases: the promise is tested in each of its groups that the rule makes it for, and
             other groups are described.
+        since: Only cases that were decided at this time or later. Times are like 2026-01-31T12:00, in UTC if they name
+            no zone. Choose it without looking at the cases: the level holds for one beginning.
+        until: Only cases that were decided before this time.
+        where: COLUMN=VALUE: only cases with this value of a column. The promise is tested if the rule makes it for this
+            group. Otherwise the cases are described, and compared with the same group of the reference.
         false_alarms: Probability that any test ever raises a false alarm.
         seed: Of the random choice between equal confidences.
         page: Write a page with curves over time here.
@@ -58,11 +67,20 @@ def monitor(
         decided_by = Policy.load(policy)
     # Read only the columns that are needed: whoever may post cases may fill the others with anything.
     extras = [groups] if groups else []
+    chosen = None
+    if where is not None:
+        column, sign, value = where.partition("=")
+        if not sign or not column:
+            raise invalid("where", "be COLUMN=VALUE", repr(where))
+        chosen = (column, value)
+        extras.append(column)
     read: dict[str, Any] = {"kind": kind, "columns": columns}
     if is_log(source):
         refuse_on_cluster(executor, log=source)
     with make_executor(executor, address=address) as place:
         stream = read_stream(source, decided_by, labels=labels, **read, executor=place, extras=extras)
+    if since is not None or until is not None or chosen is not None:
+        stream = stream.select(since=since, until=until, where=chosen)
     cases = None
     if reference is not None and stream.policy is not None:
         cases = read_reference(reference, stream.policy, **read)

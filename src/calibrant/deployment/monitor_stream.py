@@ -51,6 +51,8 @@ class Stream:
         policy: The policy that decided.
         listed: 1 if the true class was on the list that a person saw, 0 if not, -1 if the list or the true class is not
             known; None if no lists are known.
+        part: Column and value that all cases have, if they were selected by it; see `select`.
+        not_selected: Number of cases that `select` left out.
     """
 
     rule: RoutingRule | BinaryRule
@@ -65,6 +67,8 @@ class Stream:
     left_out: int = 0
     policy: Policy | None = None
     listed: NDArray[np.int8] | None = None
+    part: tuple[str, str] | None = None
+    not_selected: int = 0
 
     def __len__(self) -> int:
         return len(self.automate)
@@ -87,6 +91,48 @@ class Stream:
         if self.policy is None:
             return None
         return self.policy.shortlist
+
+    def select(
+        self, *, since: datetime | None = None, until: datetime | None = None, where: tuple[str, str] | None = None
+    ) -> Self:
+        """The cases of a period, or those with one value of a column.
+
+        The level of a test holds for a period whose beginning was chosen without looking at the cases.
+
+        Args:
+            since: Time of the first case. A time without a zone is in UTC.
+            until: Time after the last case.
+            where: Name of a column and the value of all chosen cases. The promise is tested if the rule makes it for
+                this group; otherwise the cases are described.
+        """
+        chosen = np.ones(len(self), dtype=np.bool_)
+        if since is not None or until is not None:
+            if self.times is None:
+                raise InvalidInput("The cases have no times, so no period can be chosen. Add a column time.")
+            moments = np.array([_moment(str(time)) for time in self.times])
+            if np.isnan(moments).any():
+                row = int(np.argmax(np.isnan(moments)))
+                raise invalid("time", "be a time like 2026-01-31T12:00:00", f"{self.times[row]!r} in row {row}")
+            if since is not None:
+                chosen &= moments >= _seconds(since)
+            if until is not None:
+                chosen &= moments < _seconds(until)
+        if where is not None:
+            chosen &= self.text_column(where[0]) == where[1]
+        if not chosen.any():
+            raise InvalidInput(f"None of the {len(self):,} cases is selected. Choose another period or group.")
+        columns: dict[str, Any] = {}
+        for name in ("automate", "predicted", "confidence", "targets", "label_order", "ids", "times", "listed"):
+            if getattr(self, name) is not None:
+                columns[name] = getattr(self, name)[chosen]
+        columns["extras"] = {name: column[chosen] for name, column in self.extras.items()}
+        return replace(self, **columns, part=where or self.part, not_selected=int((~chosen).sum()))
+
+    def text_column(self, name: str) -> NDArray[Any]:
+        """An extra column as text; refused if the cases do not have it."""
+        if name not in self.extras:
+            raise unknown_column(name, self.extras)
+        return np.asarray([str(value) for value in self.extras[name]], dtype=object)
 
     @classmethod
     def of_predictions(cls, policy: Policy, predictions: Predictions) -> Self:
@@ -486,6 +532,10 @@ def _moment(text: str) -> float:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return math.nan
+    return _seconds(moment)
+
+
+def _seconds(moment: datetime) -> float:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return moment.timestamp()

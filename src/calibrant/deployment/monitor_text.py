@@ -33,6 +33,8 @@ def headline(watched: Watched) -> str:
 def _no_alarm(watched: Watched) -> str:
     """What it means that there is no alarm."""
     promises = [signal for signal in watched.signals if signal.about in PROMISED]
+    if not watched.signals:
+        return "Nothing was promised for these cases alone: they are described, not tested."
     if not promises:
         return "No alarm: the cases are like the calibration cases so far."
     first = promises[0]
@@ -161,10 +163,13 @@ def describe(watched: Watched) -> str:
         lines.append("The promise of the shortlist was not tested: the cases do not say which classes were listed.")
     if stream.left_out:
         lines.append(f"{stream.left_out:,} cases that other rules decided were left out.")
+    if stream.not_selected:
+        lines.append(f"{stream.not_selected:,} cases of other times or groups were left out.")
     if stream.clock_went_back:
         lines.append(f"The clock went back {stream.clock_went_back:,} times; cases are taken in their own order.")
     title = f"Looked at after every case: all false alarms together have a probability of at most {watched.level:g}"
-    lines.append(plain_table(SIGNAL_HEADINGS, [signal_row(signal) for signal in watched.signals], title=title))
+    if watched.signals:
+        lines.append(plain_table(SIGNAL_HEADINGS, [signal_row(signal) for signal in watched.signals], title=title))
     if watched.described:
         lines.append(plain_table(SHARE_HEADINGS, [share_row(share) for share in watched.described], title=SHARE_TITLE))
     lines += [f"- {step}" for step in advice(watched)]

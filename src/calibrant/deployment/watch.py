@@ -13,7 +13,7 @@ from calibrant.decisions import BinaryRule, Policy, RoutingRule
 from calibrant.decisions.binary import BinaryRates
 from calibrant.decisions.bounds import cases_at_rate
 from calibrant.deployment.betting import labels_to_notice
-from calibrant.deployment.monitor_stream import Stream, unknown_column
+from calibrant.deployment.monitor_stream import Stream
 from calibrant.deployment.signals import (
     PROMISED,
     About,
@@ -177,7 +177,9 @@ def watch(
     if not promises and reference is None:
         way_out = "Pass the cases that it was chosen on: then the stream can be compared with them."
         raise invalid("rule", "promise something if no reference is given", "one without a promise", way_out)
-    if groups is None and getattr(rule, "groups", None) in stream.extras:
+    if groups is None and stream.part is not None:
+        groups = stream.part[0]
+    elif groups is None and getattr(rule, "groups", None) in stream.extras:
         groups = getattr(rule, "groups", None)
     if groups is not None and not promises:
         raise invalid("groups", "be left out for a rule that promises nothing", groups)
@@ -191,7 +193,7 @@ def watch(
         tests, shares = _test_promise(stream, promise, groups, part / len(promises))
         signals += tests
         described += shares
-    if promises:
+    if promises and signals:
         first, largest = signals[0], getattr(rule, "largest_cluster", None) or 1
         to_notice = labels_to_notice(1.0 - first.expected, first.level, largest=largest)
         from_now = labels_to_notice(1.0 - first.expected, first.level, after=first.cases, largest=largest)
@@ -261,14 +263,16 @@ def _test_promise(
     promised: list[str] = []
     column = np.empty(0, dtype=object)
     if groups is not None:
-        column = _text_column(stream, groups)[rows]
-        promised = _promised_groups(rule, promise, groups)
+        column = stream.text_column(groups)[rows]
+        promised = _promised_groups(stream, promise, groups)
     part = level
-    if promised:
+    if promised and stream.part is None:
         part = level / 2.0
     # Name, members and level of each test.
     tests: list[tuple[str, NDArray[np.bool_], float]] = []
-    if promise.about == "promise" and isinstance(rule, RoutingRule) and rule.class_thresholds is not None:
+    if stream.part is not None:
+        pass  # the promise for all cases says nothing about a part of them
+    elif promise.about == "promise" and isinstance(rule, RoutingRule) and rule.class_thresholds is not None:
         names = names_or_numbers(rule.class_names, rule.n_classes)
         able = [k for k, threshold in enumerate(rule.class_thresholds) if threshold is not None]
         tests += [(names[k], stream.predicted[rows] == k, part / len(able)) for k in able]
@@ -362,17 +366,16 @@ def _cluster_names(extras: Mapping[str, NDArray[Any]], column: str, where: str) 
     return np.asarray([str(value) for value in extras[column]], dtype=object)
 
 
-def _promised_groups(rule: RoutingRule | BinaryRule, promise: _Promise, groups: str) -> list[str]:
+def _promised_groups(stream: Stream, promise: _Promise, groups: str) -> list[str]:
     """Groups of a column that the promise is made for, each by itself."""
+    rule = stream.rule
     if isinstance(rule, BinaryRule) or promise.about != "promise" or groups != rule.groups:
         return []
-    return [evidence.name for evidence in rule.group_evidence or () if evidence.promised]
-
-
-def _text_column(stream: Stream, name: str) -> NDArray[Any]:
-    if name not in stream.extras:
-        raise unknown_column(name, stream.extras)
-    return np.asarray([str(value) for value in stream.extras[name]], dtype=object)
+    names = [evidence.name for evidence in rule.group_evidence or () if evidence.promised]
+    if stream.part is not None:
+        # Nothing was promised for groups within another part of the cases.
+        names = [name for name in names if (groups, name) == stream.part]
+    return names
 
 
 def _compare(stream: Stream, reference: Predictions, level: float, seed: int) -> list[Signal]:
@@ -383,6 +386,8 @@ def _compare(stream: Stream, reference: Predictions, level: float, seed: int) ->
             f"The rule was chosen on {_chosen_on(rule):,} cases drawn by the column {rule.weight_column!r}, but the "
             f"reference has {len(reference):,} cases. Read it with read_reference, which draws the same cases again."
         )
+    if stream.part is not None:
+        reference = _same_part(reference, *stream.part)
     ordered = rule.in_own_order(reference, where="reference")
     routed = Stream.of_predictions(Policy(ordered.n_classes, rule=rule), ordered)
     before, after = np.arange(len(routed)), np.arange(len(stream))
@@ -400,6 +405,16 @@ def _compare(stream: Stream, reference: Predictions, level: float, seed: int) ->
             "predicted classes", routed.predicted[before], stream.predicted[after], names=names, **settings
         ),
     ]
+
+
+def _same_part(reference: Predictions, column: str, value: str) -> Predictions:
+    """The cases of a reference with one value of a column."""
+    if column not in reference.extras:
+        raise InvalidInput(f"The reference has no column {column!r}, so its cases of {column} {value} are not known.")
+    chosen = np.array([str(cell) == value for cell in reference.extras[column]])
+    if not chosen.any():
+        raise InvalidInput(f"The reference has no case of {column} {value}, so there is nothing to compare with.")
+    return reference.subset(chosen)
 
 
 def _chosen_on(rule: RoutingRule | BinaryRule) -> int:
