@@ -39,6 +39,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "route": ("calibrant.cli.route:app", "Choose what to automate and what to send to a person."),
     "export": ("calibrant.cli.export:export", "Write one ONNX file with calibration and routing inside."),
     "monitor": ("calibrant.cli.monitor:monitor", "Test whether the promise of a rule still holds."),
+    "purge": ("calibrant.cli.purge:purge", "Forget ids and other facts of old decisions in a log."),
     "serve": ("calibrant.cli.serve:serve", "Serve an exported file over HTTP and log every decision."),
     "compare": ("calibrant.cli.compare:compare", "Run methods over seeds and data sets; the paper's tables."),
     "ablate": ("calibrant.cli.ablate:ablate", "Vary one setting of the method over the paper's grid."),

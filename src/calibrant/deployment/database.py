@@ -213,6 +213,17 @@ class Database:
                 if raw.in_transaction:
                     raw.execute("ROLLBACK")
 
+    def delete_securely(self, connection: "Connection") -> None:
+        """Let SQLite overwrite what this connection deletes. Other databases have their own way."""
+        if self._file is not None:
+            connection.exec_driver_sql("PRAGMA secure_delete = ON")
+
+    def forget_old_pages(self) -> None:
+        """Let SQLite empty its write-ahead log, in which old rows are until then."""
+        if self._file is not None:
+            with self.faults(), self.engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+
     @contextmanager
     def _turn(self) -> Iterator[None]:
         if not self._writers.acquire(timeout=_PATIENCE_S):

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
 
 from calibrant.checks import whole
 from calibrant.decisions import Policy
@@ -34,10 +35,12 @@ FORMAT = 1
 # A statement of more values than this is refused by some databases.
 _AT_ONCE = 500
 _DIGEST = re.compile("[0-9a-f]{64}")
+# How the ids of purged decisions begin.
+_PURGED = "calibrant-purged-"
 
 
 class DecisionLog:
-    """Decisions of one model, in the order in which they were made; rows are added and never changed.
+    """Decisions of one model, in the order in which they were made; rows are added and never changed but by `purge`.
 
     - One log belongs to one model. Opening it for another is refused; its policy may change, and each decision keeps
       the digest of the policy that made it.
@@ -333,6 +336,46 @@ class DecisionLog:
                 rows = [{"sequence": at, "id": each, "time": stamp, "target": numbers[each]} for at, each in numbered]
                 connection.execute(labels.insert(), rows)
         return len(new)
+
+    # -- retention ------------------------------------------------------------------------------------------------
+
+    def purge(self, before: datetime, *, keep: Collection[str] = ()) -> int:
+        """Forget what names a case in decisions that were logged before a time; returns how many were changed.
+
+        Ids become random ones, reasons and extras go. Everything that the monitor needs stays: predicted class,
+        confidence, decision, shortlist, label, the order of both, and the extras that a rule of this log needs (groups
+        and clusters). So its evidence is the same afterwards. A label for a purged case is refused, because its id is
+        not known any more. If this is interrupted, call it again.
+
+        Args:
+            before: A time with its zone.
+            keep: Names of other extras to keep.
+        """
+        sa, table, labels = sqlalchemy(), tables().decisions, tables().labels
+        rules = [policy.rule for policy in self.policies().values()]
+        names = {*keep, *(getattr(rule, name, None) for rule in rules for name in ("groups", "cluster_column"))}
+        old = sa.and_(table.c.time < microseconds(before), table.c.id.not_like(f"{_PURGED}%"))
+        query = sa.select(table.c.sequence, table.c.id, table.c.extras).where(old).limit(_AT_ONCE)
+        purged = 0
+        while True:
+            with self._database.writing() as connection:
+                self._database.delete_securely(connection)
+                rows = connection.execute(query).all()
+                for row in rows:
+                    with undamaged():
+                        facts = {name: value for name, value in json.loads(row.extras).items() if name in names}
+                    changes = {"id": _PURGED + uuid4().hex, "reason": "", "extras": json.dumps(facts)}
+                    # The label refers to the id, so it is added again with the new one.
+                    label = connection.execute(labels.select().where(labels.c.id == row.id)).mappings().first()
+                    connection.execute(labels.delete().where(labels.c.id == row.id))
+                    connection.execute(table.update().where(table.c.sequence == row.sequence).values(changes))
+                    if label is not None:
+                        connection.execute(labels.insert(), {**label, "id": changes["id"]})
+            purged += len(rows)
+            if len(rows) < _AT_ONCE:
+                break
+        self._database.forget_old_pages()
+        return purged
 
     def _class_number(self, target: int | str) -> int:
         if isinstance(target, str):
