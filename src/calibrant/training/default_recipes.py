@@ -140,6 +140,8 @@ def _augmentation(extent: Extent) -> list[Derived]:
     mirror, mirror_reason = True, "yes, unless left and right matter: then say no"
     if _shows_symbols(extent.name):
         mirror, mirror_reason = False, "no, the set's name says digits or letters"
+    elif not own.flip:
+        mirror, mirror_reason = False, "no, the classes are named like digits or letters"
     return [
         Derived("data.crop", crop, crop_reason, crop != own.crop_padding),
         Derived("data.mirror", mirror, mirror_reason, mirror != own.flip),

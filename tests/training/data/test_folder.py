@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.training import default_recipe
 from calibrant.training.data import Augmentation, extent_of, load_dataset, stream_dataset
 
 
@@ -117,16 +118,22 @@ def test_an_unreadable_picture_is_named_with_the_reason(tmp_path, picture, conte
         load_dataset(f"folder:{tmp_path}?unreadable=skip")
 
 
-@pytest.mark.parametrize("classes", [("0", "1", "10"), ("a", "b", "7"), ("Ж", "ß", "x")])
-def test_digits_and_letters_are_not_mirrored(tmp_path, picture, classes):
+@pytest.mark.parametrize(
+    "classes",
+    [("0", "1", "10"), ("a", "b", "7"), ("Ж", "ß", "x"), ("digit_1", "letter-q", "Char 5")],
+)
+def test_classes_named_like_characters_are_not_mirrored(tmp_path, picture, classes):
     for name in classes:
         for index in range(2):
-            picture(f"{name}/{index}.png")
-    data = f"folder:{tmp_path}"
+            picture(f"mine/{name}/{index}.png")
+    data = f"folder:{tmp_path / 'mine'}"
     for found in (load_dataset(data), stream_dataset(data), extent_of(data)):
         assert found.augmentation == Augmentation(flip=False)
+    recipe = default_recipe(data)
+    assert recipe.data.mirror is None  # the set's own
+    assert recipe.reasons["data.mirror"] == "no, the classes are named like digits or letters"
     for index in range(2):
-        picture(f"cat/{index}.png")
+        picture(f"mine/cat/{index}.png")
     for found in (load_dataset(data), stream_dataset(data), extent_of(data)):
         assert found.augmentation == Augmentation()
 

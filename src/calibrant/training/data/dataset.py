@@ -1,5 +1,6 @@
 """Image sets in memory: uint8 images with labels, how to normalise and augment them, and how to split them."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from calibrant.tables import FEW, Displayed, Table
 
 # Called with the amount of work that is done and the total.
 Progress = Callable[[int, int], None]
+# A class that is a number or one letter, perhaps behind a word that says so.
+_CHARACTER = re.compile(r"((digit|number|letter|char|character)[ _-]?)?(\d+|[^\W\d_])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,10 @@ class Augmentation:
     def for_classes(cls, class_names: Sequence[str]) -> "Augmentation":
         """The default for a user's own images. Classes that are digits or letters are not mirrored: b is no d.
 
-        >>> Augmentation.for_classes(["cat", "dog"]).flip, Augmentation.for_classes(["0", "1", "A"]).flip
-        (True, False)
+        >>> [Augmentation.for_classes(names).flip for names in (["cat", "dog"], ["0", "A"], ["digit-0", "digit-1"])]
+        [True, False, False]
         """
-        characters = all(name.isdecimal() or (len(name) == 1 and name.isalpha()) for name in class_names)
-        return cls(flip=not characters)
+        return cls(flip=not all(_CHARACTER.fullmatch(name) for name in class_names))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
