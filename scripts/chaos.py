@@ -26,6 +26,7 @@ table counts them, they are listed below it, and the exit code is 1.
 
 import argparse
 import contextlib
+import json
 import os
 import platform
 import random
@@ -35,28 +36,31 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # sums of several threads may be added in another order
 
 import lightning.fabric
+import numpy as np
 import optuna  # noqa: F401  (imported once, for all lives)
 import torch
-from chaos_jobs import Job, jobs, run_content, train_begin, train_go_on
-from chaos_lives import Fault, start
-from chaos_ranks import lose_one, lose_torchrun, whole
-from chaos_ray import lose_on_ray
-from chaos_serve import kill_services
+from chaos_processes import Fault, Ranks, kill, lose_one, lose_torchrun, start, whole
+from chaos_serve import kill_services, labelled_log
+from safetensors.numpy import load_file
 
 import calibrant
 import calibrant.cli
 import calibrant.studies
 import calibrant.training.engine
+from calibrant import samples
+from calibrant.decisions import fit_policy
+from calibrant.studies.sweeps import SAME_SETTINGS
 from calibrant.training.reproducibility import git_commit
 
 # Imported late by the commands. Once for all lives, as here, a life takes a third of the time.
@@ -67,6 +71,160 @@ for module in (*(f"calibrant.cli.{command}" for command in COMMANDS.split()), *L
 TORCHRUNS = ("rank", "killed", "terminated", "interrupted")
 WIDTHS = (8, 8, 9, 11, 12)
 KILLS_OF_A_PIECE, RANKS_OF_A_PIECE = 10, 5
+
+
+# The commands that are disturbed, and what of their files must be equal afterwards.
+CLOCKS = {"seconds", "train_seconds", "later_seconds", "samples_per_second", "timing", "environment"}
+# Digests of files that hold clock readings, how busy the machine was, and settings of the machine.
+FOLLOWS_CLOCKS = {"sha256", "digest", "tensors_sha256", "concurrent_runs"}
+# Three batches per epoch: what is disturbed is the writing of files, not the arithmetic between them.
+SHORT = ("--epochs", "2", "--set", "optimiser.batch_size=128", "--set", "data.validation=0.75")
+SHORT += ("--set", "engine.accelerator=cpu")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command, how to go on with it, and what it leaves."""
+
+    name: str
+    begin: Callable[[Path], list[str]]
+    go_on: Callable[[Path], list[str]]
+    content: Callable[[Path], dict[str, bytes]]
+    prepare: Callable[[Path], None] = lambda _: None
+
+
+def train_begin(method: str, *more: str) -> Callable[[Path], list[str]]:
+    return lambda out: ["train", "--data", "digits", "--method", method, *SHORT, *more, "--out", str(out)]
+
+
+def train_go_on(begin: Callable[[Path], list[str]]) -> Callable[[Path], list[str]]:
+    return lambda out: ["train", "--resume", str(out)] if (out / "recipe.toml").is_file() else begin(out)
+
+
+def compare(out: Path) -> list[str]:
+    methods = ("--methods", "nll", "fl", "--data", "digits", "--no-page", "--jobs", "2")
+    return ["compare", *methods, *SHORT, "--record", str(out / "recorded"), "--out", str(out)]
+
+
+def sweep(out: Path) -> list[str]:
+    # Two trials of two possible settings: whatever Optuna draws, an undisturbed run of the same settings is at hand.
+    searched = ("--search", "optimiser.lr=0.05,0.1", "--trials", "2", "--stop-dominated-by", "0")
+    return ["sweep", "--method", "nll", "--data", "digits", *searched, *SHORT, "--out", str(out)]
+
+
+def ablate(out: Path) -> list[str]:
+    return ["ablate", "kappa", "--values", "0.3", "1.0", "--data", "digits", *SHORT, "--out", str(out)]
+
+
+def monitor(out: Path) -> list[str]:
+    return ["monitor", str(out.parent / "decisions.db"), "--out", str(out / "page.html")]
+
+
+def judged_cases(folder: Path) -> None:
+    """What the commands that judge a model read: labelled predictions and a policy."""
+    for part in ("val", "test"):
+        samples.load("cifar10-resnet32-nll", part).subset(np.arange(1000)).save(folder / f"{part}.npz")
+    fit_policy(samples.load("cifar10-resnet32-nll", "val"), 0.97).save(folder / "policy.json")
+
+
+def finished_run(folder: Path) -> None:
+    """What `record` and `export` read."""
+    code, said = start(train_begin("nll")(folder / "run"), folder, Fault()).wait()
+    assert code == 0, said
+
+
+def once(name: str, *words: str, output: str = "", prepare: Callable[[Path], None] = judged_cases) -> Job:
+    """A command that reads what lies beside its folder (./name) and writes into it; to go on is to begin again."""
+
+    def begin(out: Path) -> list[str]:
+        read = (str(out.parent / word[2:]) if word.startswith("./") else word for word in words)
+        return [*name.split(), *read, "--out", str(out / output)]
+
+    return Job(name, begin, begin, visible_content, prepare)
+
+
+def without_clocks(content: Any) -> Any:
+    if isinstance(content, dict):
+        left_out = CLOCKS | FOLLOWS_CLOCKS
+        return {key: without_clocks(value) for key, value in content.items() if key not in left_out}
+    return [without_clocks(value) for value in content] if isinstance(content, list) else content
+
+
+def plain(path: Path) -> bytes:
+    """A file's bytes; for JSON, what it says without clock readings."""
+    if path.suffix == ".json":
+        return json.dumps(without_clocks(json.loads(path.read_text()))).encode()
+    if path.suffix == ".jsonl":
+        lines = path.read_text().splitlines()
+        return json.dumps([without_clocks(json.loads(line)) for line in lines]).encode()
+    if path.suffix == ".safetensors":
+        # One process has nothing to share between ranks: it writes this column as it found it, and a resume ignores it.
+        tensors = sorted((name, each) for name, each in load_file(path).items() if name != "pruner.shared_count")
+        return b"".join(name.encode() + str(each.dtype).encode() + each.tobytes() for name, each in tensors)
+    return path.read_bytes()
+
+
+def run_content(folder: Path) -> dict[str, bytes]:
+    """Every file of a run folder but the lock."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): plain(path) for path in files}
+
+
+def study_content(folder: Path) -> dict[str, bytes]:
+    """Runs and records; tables show training times, so only that they are there."""
+    found = {}
+    for part in ("runs", "records", "recorded", "recipes"):
+        found |= {f"{part}/{name}": content for name, content in run_content(folder / part).items()}
+    return found | {
+        name: b"" for name in ("tables.md", "tables.tex", "comparison.json", "runs.csv") if (folder / name).is_file()
+    }
+
+
+def sweep_content(folder: Path) -> dict[str, bytes]:
+    """How many trials finished, and the runs of those by what they trained."""
+    told = json.loads((folder / "sweep.json").read_text())
+    # Of two workers with the same settings one leaves them to the other; a worker alone would have repeated them.
+    left = [trial for trial in told["stopped"] if trial["stopped"] == SAME_SETTINGS]
+    kept = {trial["run"] for trial in told["finished"]}
+    found = {
+        f"{name}/{file}": content for name in kept for file, content in run_content(folder / "runs" / name).items()
+    }
+    return found | {
+        "trials": f"{len(told['finished']) + len(left)} finished, {len(told['stopped']) - len(left)} not".encode()
+    }
+
+
+def visible_content(folder: Path) -> dict[str, bytes]:
+    """Every file. A hidden draft may stay beside it where a process was killed before it could rename it."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("."))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def jobs() -> list[Job]:
+    pruned = train_begin("flsd+h+p-ema", "--set", "method.options.start=1", "--set", "method.options.interval=1")
+    averaged = train_begin(
+        "fl+unbiased",
+        "--set",
+        "schedule.kind=cosine",
+        "--set",
+        "schedule.average=0.5",
+        "--set",
+        "method.options.anneal=0",
+    )
+    return [
+        Job("train, pruned", pruned, train_go_on(pruned), run_content),
+        Job("train, averaged", averaged, train_go_on(averaged), run_content),
+        Job("compare, 2 jobs", compare, compare, study_content),
+        Job("sweep", sweep, sweep, sweep_content),
+        Job("ablate", ablate, ablate, study_content),
+        Job("monitor", monitor, monitor, visible_content, labelled_log),
+        once("report", "./test.npz", "--policy", "./policy.json", "--n-resamples", "20", output="page.html"),
+        once("route fit", "./val.npz", "--target-accuracy", "0.97", output="policy.json"),
+        once("route apply", "./policy.json", "./test.npz", output="decisions.csv"),
+        once("calibrate", "./val.npz", "--apply", "./test.npz", output="calibrated.npz"),
+        once("record", "./run", prepare=finished_run),
+        once("export", "./run", output="model.onnx", prepare=finished_run),
+    ]
 
 
 @dataclass
@@ -280,6 +438,60 @@ def lost(more: tuple[str, ...], hows: list[str], place: Path, draw: random.Rando
             f"{how or 'a process lost'} after {delay:.1f} of {seconds:.1f} s: {each}" for each in wrong
         ]
     return tally
+
+
+# A study on Ray that loses its command, or any other process of the cluster on this machine. Whatever is lost, nothing
+# is left behind; if the command lives it ends with 0, or with one line; and the same command then goes on to the files
+# of an undisturbed study. If Ray's own head (GCS) or the node's raylet is lost, Ray ends the command from C++, with
+# exit code 1 and a message of its own, which nothing in Python can catch.
+# A study that lost a process may begin a run again. Ray itself takes some seconds to notice a lost command.
+LONGEST_STUDY, LONGEST_END_OF_RAY = 300.0, 60.0
+
+
+def on_ray(out: Path) -> list[str]:
+    words = compare(out)
+    jobs = words.index("--jobs")
+    return [*words[:jobs], *words[jobs + 2 :], "--executor", "ray"]
+
+
+def lose_on_ray(times: int, how: str, place: Path, draw: random.Random) -> tuple[int, list[str]]:
+    """Kill the command ("command") or another process of it ("process") again and again, and finish each study.
+
+    How many of them ended as an undisturbed one, and what was wrong.
+    """
+    out, log = place / "study", place / "ray.txt"
+    code, seconds, said = whole(on_ray(out), log)
+    if code:
+        raise SystemExit(f"the undisturbed study on Ray ended with {code}: {said}")
+    expected, identical, wrong = study_content(out), 0, []
+    for _ in range(times):
+        shutil.rmtree(out)
+        delay = draw.uniform(0.0, seconds)
+        found = _lose_one(Ranks(on_ray(out), log), how, delay, draw)
+        code, _, said = whole(on_ray(out), log)
+        if code:
+            found.append(f"it cannot go on: {said.strip()[-300:]}")
+        elif study_content(out) != expected:
+            found.append("different bytes")
+        identical += not found
+        wrong += [f"{how} lost after {delay:.1f} of {seconds:.1f} s: {each}" for each in found]
+    return identical, wrong
+
+
+def _lose_one(ranks: Ranks, how: str, delay: float, draw: random.Random) -> list[str]:
+    time.sleep(delay)
+    first, others = ranks.first.pid, sorted(set(ranks.alive()) - {ranks.first.pid})
+    victim = draw.choice(others) if how == "process" and others else first  # Ray may not have begun
+    kill(victim)
+    if not ranks.end(LONGEST_END_OF_RAY if victim == first else LONGEST_STUDY):
+        return ["a process still lives"]
+    if victim == first:
+        return []
+    code, (said,) = ranks.first.returncode, ranks.said()
+    lines = [line for line in said.splitlines() if line.startswith("calibrant: ") and "warning: " not in line]
+    by_ray = code == 1 and any(word in said for word in ("GCS may have been killed", "to Raylet"))
+    fine = code == 0 or (code in (1, 2) and lines) or by_ray
+    return [] if fine and "Traceback" not in said else [f"exit code {code}: {said.strip()[-300:]}"]
 
 
 def main() -> int:

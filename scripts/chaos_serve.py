@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from chaos_lives import Fault, Life, start
+from chaos_processes import Fault, Life, start
 from torch import nn
 
 from calibrant import samples

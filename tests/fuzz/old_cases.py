@@ -135,7 +135,7 @@ def _two_classes() -> None:
 def _interrupt_two() -> object:
     """Ctrl-C where two processes train one run, and the same where the second is killed."""
     sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-    from chaos_ranks import Ranks
+    from chaos_processes import Ranks
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     begin = "train --data digits --model tiny --epochs 200 --devices 2 --out two"
