@@ -1,10 +1,17 @@
 """A calibrated model, its rule, and streams of it with and without planted drift."""
 
+import csv
+
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
-from calibrant import Predictions
-from calibrant.decisions import Policy, choose_threshold
+from calibrant import Predictions, samples
+from calibrant.calibration import TemperatureScaling
+from calibrant.decisions import Policy, choose_shortlist, choose_threshold, route_file
+from calibrant.deployment import export_onnx
+from tests.deployment.serving import REQUESTS
 
 
 def draw(n, *, seed, sharpness=6.0, flipped=0.0, classes=None, extras=None, ids=False):
@@ -41,3 +48,25 @@ def rule(reference):
 def with_rule(rule, shortlist=None):
     """A policy without a calibrator."""
     return Policy(getattr(rule, "n_classes", 2), rule=rule, shortlist=shortlist)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory):
+    """CIFAR-10 logits as the input of a network that changes nothing, and what `route apply` says about them."""
+    folder = tmp_path_factory.mktemp("http")
+    some, rest = samples.load("cifar10-resnet32-nll", "val").split(0.2)
+    test = samples.load("cifar10-resnet32-nll")
+    calibrator = TemperatureScaling().fit(some)
+    rule = choose_threshold(calibrator(rest), 0.97)
+    shortlist = choose_shortlist(calibrator(test.subset(np.arange(5000, 10000))), rule=rule)
+    policy = Policy(10, calibrator, rule, shortlist)
+    example = torch.from_numpy(test.logits[:200].astype(np.float32))
+    export_onnx(nn.Identity(), folder / "model.onnx", example=example, ranges={"inputs": (-60, 60)}, policy=policy)
+    first = test.subset(np.arange(REQUESTS))
+    ids = [f"image {i}" for i in range(REQUESTS)]
+    named = Predictions.from_logits(first.logits, first.targets, ids=ids, class_names=test.class_names)
+    named.save(folder / "new.npz")
+    route_file(policy, folder / "new.npz", folder / "applied.csv")
+    with (folder / "applied.csv").open() as lines:
+        applied = {row["id"]: row for row in csv.DictReader(lines)}
+    return folder / "model.onnx", first.logits.astype(float).tolist(), applied

@@ -1,80 +1,24 @@
 """A real server process and a real client: bad bodies, limits, a graceful stop, and a load while it is killed."""
 
-import csv
 import http.client
 import json
 import os
 import signal
 import socket
 import sqlite3
-import subprocess
 import threading
 import time
-from contextlib import contextmanager
-from pathlib import Path
 from urllib.parse import quote
 
 import httpx2
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
-from calibrant import Predictions, samples
-from calibrant.calibration import TemperatureScaling
-from calibrant.decisions import Policy, choose_shortlist, choose_threshold, route_file
-from calibrant.deployment import DecisionLog, export_onnx, serve_model
+from calibrant.deployment import DecisionLog, serve_model
 from calibrant.errors import InvalidInput
+from tests.deployment.serving import JSON, REQUESTS, free_port, peak_memory, serving, start
 
-REQUESTS, CLIENTS = 1000, 8
-JSON = {"content-type": "application/json"}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """CIFAR-10 logits as the input of a network that changes nothing, and what `route apply` says about them."""
-    folder = tmp_path_factory.mktemp("http")
-    some, rest = samples.load("cifar10-resnet32-nll", "val").split(0.2)
-    test = samples.load("cifar10-resnet32-nll")
-    calibrator = TemperatureScaling().fit(some)
-    rule = choose_threshold(calibrator(rest), 0.97)
-    shortlist = choose_shortlist(calibrator(test.subset(np.arange(5000, 10000))), rule=rule)
-    policy = Policy(10, calibrator, rule, shortlist)
-    example = torch.from_numpy(test.logits[:200].astype(np.float32))
-    export_onnx(nn.Identity(), folder / "model.onnx", example=example, ranges={"inputs": (-60, 60)}, policy=policy)
-    first = test.subset(np.arange(REQUESTS))
-    ids = [f"image {i}" for i in range(REQUESTS)]
-    named = Predictions.from_logits(first.logits, first.targets, ids=ids, class_names=test.class_names)
-    named.save(folder / "new.npz")
-    route_file(policy, folder / "new.npz", folder / "applied.csv")
-    with (folder / "applied.csv").open() as lines:
-        applied = {row["id"]: row for row in csv.DictReader(lines)}
-    return folder / "model.onnx", first.logits.astype(float).tolist(), applied
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def start(python, path, log, port, *more):
-    command = [python, "-m", "calibrant", "serve", str(path), "--port", str(port), "--log", str(log), *more]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    line = process.stdout.readline()
-    assert line.startswith("Serving"), process.stderr.read()
-    return process, line.split()[-1]
-
-
-@contextmanager
-def serving(python, path, log, *more):
-    process, address = start(python, path, log, 0, *more)
-    try:
-        with httpx2.Client(base_url=address, timeout=120) as client:
-            yield client, process
-    finally:
-        process.kill()
-        process.communicate()
+CLIENTS = 8
 
 
 def test_answers_labels_and_every_bad_body_is_one_line(python, model, tmp_path):
@@ -271,15 +215,6 @@ def test_one_long_text_takes_neither_memory_nor_time(python, model, tmp_path):
             assert time.perf_counter() - begun < 10
         assert client.get("/health").json()["logged"] == 1
         assert peak_memory(process) < 1_000_000  # kB
-
-
-def peak_memory(process):
-    """The most memory that a process had, in kB; 0 where Linux does not say it."""
-    status = Path(f"/proc/{process.pid}/status")
-    if not status.exists():
-        return 0
-    (peak,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-    return int(peak)
 
 
 def test_pages_of_other_sites_and_other_hosts_are_refused_and_change_nothing(python, model, tmp_path):

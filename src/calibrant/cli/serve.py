@@ -22,8 +22,10 @@ def serve(
     most_bytes: int = MOST_BYTES,
     token_file: Path | None = None,
     allowed_host: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    workers: int = 1,
+    access_log: Annotated[bool, Switch] = False,
 ) -> None:
-    """Serve decisions over HTTP: POST /decisions, POST /labels, GET /decisions/ID, GET /health, and /docs.
+    """Serve decisions over HTTP: POST /decisions, POST /labels, GET /decisions/ID, /health, /metrics and /docs.
 
     Every decision is in the log before it is answered. Ctrl-C or SIGTERM end it once open requests are answered.
 
@@ -43,6 +45,8 @@ def serve(
             header "Authorization: Bearer TOKEN".
         allowed_host: A further name under which clients may ask for the service (the header Host), such as that of a
             proxy. Can be repeated.
+        workers: Number of processes. All of them write to the same log.
+        access_log: Print a line per request: time, client, method, path, status and milliseconds.
     """
     from calibrant.deployment import serve_model
 
@@ -59,5 +63,7 @@ def serve(
         most_bytes=most_bytes,
         token_file=token_file,
         allowed_hosts=allowed_host,
+        workers=workers,
+        access_log=access_log,
         ready=lambda address: say(f"Serving {model} at {address}"),
     )

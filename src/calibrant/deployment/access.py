@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,8 +16,10 @@ from calibrant.files import reading
 _Scope = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Observe = Callable[[_Scope, int, float], None]
 _App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
+_CLIENT_LEFT = 499
 # A token of 16 characters cannot be guessed over a network; one of more than 512 is some other file.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
 
@@ -44,10 +47,14 @@ class Access:
         any_address: Whether every IP address may be the `Host`, for a service that listens on all addresses of a
             machine. A page can point a name at us, but not an address.
         token: If not None, every request but `GET /health` needs the header `Authorization: Bearer TOKEN`.
+        observe: Called after each request with its scope, the status of its answer and the seconds that it took.
     """
 
-    def __init__(self, app: _App, *, hosts: Collection[str], any_address: bool, token: str | None) -> None:
+    def __init__(
+        self, app: _App, *, hosts: Collection[str], any_address: bool, token: str | None, observe: Observe
+    ) -> None:
         self.app = app
+        self.observe = observe
         self.hosts = {host.lower().rstrip(".") for host in hosts}
         self.any_address = any_address
         self.token = token
@@ -57,6 +64,22 @@ class Access:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        begun = perf_counter()
+        # Stays if the client leaves before it is answered.
+        status = _CLIENT_LEFT
+
+        async def send_and_note(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, send_and_note)
+        finally:
+            self.observe(scope, status, perf_counter() - begun)
+
+    async def _answer(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         try:
             self.check(scope["method"], scope["path"], _headers(scope["headers"]))
         except Refused as refused:

@@ -1,13 +1,19 @@
 """An HTTP service around a `Decider`: decisions, labels and health."""
 
 import asyncio
+import json
+import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterator
+import threading
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, MutableMapping
 from concurrent.futures import Executor
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -15,7 +21,7 @@ from pydantic import BaseModel
 from calibrant import __version__
 from calibrant.checks import whole
 from calibrant.defaults import MOST_BYTES, MOST_CASES
-from calibrant.deployment.access import Access, check_exposure, is_loopback, read_token
+from calibrant.deployment.access import Access, Observe, check_exposure, is_loopback, read_token
 from calibrant.deployment.decider import Decider, Outside
 from calibrant.deployment.decision import (
     CasesBody,
@@ -31,6 +37,7 @@ from calibrant.deployment.decision import (
 )
 from calibrant.deployment.onnx_file import library
 from calibrant.deployment.pages import PAGE_POLICY, interface_page
+from calibrant.deployment.prometheus import CONTENT_TYPE
 from calibrant.deployment.service import ClientGone, Service, TooBusy, TooLarge, TooSlow
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid, one_line, our_fault
 
@@ -38,6 +45,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 _GRACE_S = 30
+# Names the arguments of a worker in its environment.
+_WORKER = "CALIBRANT_SERVE_WORKER"
 # When a client may ask again after 503. The service has waited for a locked log already.
 _RETRY_S = 5
 
@@ -65,6 +74,8 @@ def create_app(
     token: str | None = None,
     allowed_hosts: Collection[str] = (),
     any_address: bool = False,
+    access_log: bool = False,
+    metrics_folder: Path | None = None,
 ) -> "FastAPI":
     """The service as an ASGI application; `serve_model` runs it.
 
@@ -75,15 +86,18 @@ def create_app(
         token: Every request but `GET /health` must then have the header `Authorization: Bearer TOKEN`.
         allowed_hosts: Names, besides those of this machine itself, that clients may ask for in the header `Host`.
         any_address: Whether clients may ask for any IP address in the header `Host`.
+        access_log: Whether to print a line per request.
+        metrics_folder: Where several processes of one service keep the counts that `/metrics` adds up.
     """
     fastapi = library("fastapi", "serve")
     responses = library("fastapi.responses", "serve")
-    service = Service(decider, most_cases, most_bytes)
+    service = Service(decider, most_cases, most_bytes, metrics_folder=metrics_folder)
     # The pages of FastAPI load scripts from another site; /docs is a page of ours.
     app: FastAPI = fastapi.FastAPI(
         title="calibrant", version=__version__, description=_describe(decider), docs_url=None, redoc_url=None
     )
-    app.add_middleware(Access, hosts=allowed_hosts, any_address=any_address, token=token)
+    observe = _observer(service, access_log=access_log)
+    app.add_middleware(Access, hosts=allowed_hosts, any_address=any_address, token=token, observe=observe)
 
     def in_thread(pool: Executor, function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         return asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
@@ -109,6 +123,11 @@ def create_app(
         """Whether the service can decide and its log can be written."""
         return responses.JSONResponse(await in_thread(service.for_health, service.health))
 
+    async def metrics() -> Any:
+        """Counts, times, the log and the evidence of the monitor, for Prometheus."""
+        page = await in_thread(service.for_metrics, service.metrics_page)
+        return responses.Response(page, headers={"content-type": CONTENT_TYPE})
+
     async def docs() -> Any:
         """This interface as a page."""
         return responses.HTMLResponse(interface_page(app.openapi()), headers={"content-security-policy": PAGE_POLICY})
@@ -118,14 +137,35 @@ def create_app(
     with_body = (408, 413, 415, 422, 429)
     _route(app, decide, "POST", "/decisions", DecisionsAnswer, (*with_body, 409, 503), body=CasesBody)
     _route(app, label, "POST", "/labels", LabelsAnswer, (*with_body, 404, 409, 503), body=LabelsBody)
-    _route(app, find, "GET", "/decisions/{id:path}", LoggedAnswer, (404, 503))
+    _route(app, find, "GET", "/decisions/{id:path}", LoggedAnswer, (404, 422, 503))
     _route(app, health, "GET", "/health", HealthAnswer, (503,))
+    app.get("/metrics", include_in_schema=False)(metrics)
     app.get("/docs", include_in_schema=False)(docs)
-    app.exception_handler(Exception)(_answer)
-    app.exception_handler(CalibrantError)(_answer)
-    app.exception_handler(ClientGone)(_answer_nobody)
-    app.exception_handler(library("starlette.exceptions", "serve").HTTPException)(_answer_http)
+    for kind, answer in (
+        (Exception, _answer),
+        (CalibrantError, _answer),
+        (ClientGone, _answer_nobody),
+        (library("starlette.exceptions", "serve").HTTPException, _answer_http),
+    ):
+        app.add_exception_handler(kind, answer)
     return app
+
+
+def _observer(service: Service, *, access_log: bool) -> Observe:
+    def observe(scope: MutableMapping[str, Any], status: int, seconds: float) -> None:
+        service.metrics.count_request(scope["method"], scope["path"], status, seconds)
+        if access_log:
+            _print_request(scope, status, seconds)
+
+    return observe
+
+
+def _print_request(scope: MutableMapping[str, Any], status: int, seconds: float) -> None:
+    moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+    client = (scope.get("client") or ("-",))[0]
+    path = one_line(scope.get("raw_path", b"").decode("latin-1"), most=200)
+    sys.stdout.write(f"{moment} {client} {scope['method']} {path} {status} {1000 * seconds:.1f}ms\n")
+    sys.stdout.flush()
 
 
 def _route(
@@ -197,6 +237,8 @@ def serve_model(
     most_bytes: int = MOST_BYTES,
     token_file: str | Path | None = None,
     allowed_hosts: Collection[str] = (),
+    workers: int = 1,
+    access_log: bool = False,
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve an exported file until the process gets SIGINT or SIGTERM; open requests are answered first.
@@ -211,42 +253,90 @@ def serve_model(
         most_bytes: Length of a body.
         token_file: A file with a token, which every request but `GET /health` must then have.
         allowed_hosts: Names, besides `host` and those of this machine itself, under which clients may ask.
+        workers: Number of processes. All of them write to the same log.
+        access_log: Whether to print a line per request.
         ready: Called with the address as soon as clients can connect.
     """
     uvicorn = library("uvicorn", "serve")
+    limits = library("calibrant.deployment.connections", "serve")
     library("fastapi", "serve")
     token = None
     if token_file is not None:
         token = read_token(token_file)
-    with closing(_listen(host, port, token)) as listening:
+    with closing(_listen(host, port, token)) as listening, TemporaryDirectory() as counts:
         address = listening.getsockname()
-        decider = Decider.load(path, log=log, outside=outside)
-        app = create_app(
-            decider,
-            most_cases=most_cases,
-            most_bytes=most_bytes,
-            token=token,
-            allowed_hosts={host, *allowed_hosts},
-            any_address=not is_loopback(address[0]),
-        )
-        limits = library("calibrant.deployment.connections", "serve")
-        config = uvicorn.Config(
-            app,
-            http=limits.LimitedProtocol,
-            backlog=limits.BACKLOG,
-            timeout_keep_alive=limits.PATIENCE_S,
-            log_level="warning",
-            access_log=False,
-            timeout_graceful_shutdown=_GRACE_S,
-        )
-        server = uvicorn.Server(config)
+        options = {
+            "path": str(path),
+            "log": log,
+            "outside": outside,
+            "most_cases": most_cases,
+            "most_bytes": most_bytes,
+            "token_file": token_file,
+            "allowed_hosts": [host, *allowed_hosts],
+            "any_address": not is_loopback(address[0]),
+            "access_log": access_log,
+        }
+        config = {
+            "http": limits.LimitedProtocol,
+            "backlog": limits.BACKLOG,
+            "timeout_keep_alive": limits.PATIENCE_S,
+            "log_level": "warning",
+            "access_log": False,
+            "timeout_graceful_shutdown": _GRACE_S,
+        }
+        url = f"http://{address[0]}:{address[1]}"
+        if whole("workers", workers, 1) > 1:
+            # What is wrong with the arguments is an error of this process, and not of each worker.
+            _close(_open_app(options))
+            own = {**options, "metrics_folder": counts, "parent": os.getpid()}
+            os.environ[_WORKER] = json.dumps(own, default=str)
+            if ready is not None:
+                ready(url)
+            run = uvicorn.Config("calibrant.deployment.http:worker_app", factory=True, workers=workers, **config)
+            library("uvicorn.supervisors", "serve").Multiprocess(run, sockets=[listening]).run()
+            return
+        app = _open_app(options)
+        server = uvicorn.Server(uvicorn.Config(app, **config))
         if ready is not None:
-            ready(f"http://{address[0]}:{address[1]}")
+            ready(url)
         # uvicorn raises the signal again after its graceful stop, and the exit code would be that of a crash.
         server.capture_signals = lambda: _signals(server.handle_exit)
         server.run(sockets=[listening])
-    if decider.log is not None:
-        decider.log.close()
+        _close(app)
+
+
+def _open_app(options: Mapping[str, Any]) -> "FastAPI":
+    """The application of `serve_model`."""
+    own = dict(options)
+    decider = Decider.load(own.pop("path"), log=own.pop("log"), outside=own.pop("outside"))
+    token_file, counts = own.pop("token_file"), own.pop("metrics_folder", None)
+    if token_file is not None:
+        own["token"] = read_token(token_file)
+    if counts is not None:
+        own["metrics_folder"] = Path(counts)
+    app = create_app(decider, **own)
+    app.state.decider = decider
+    return app
+
+
+def _close(app: "FastAPI") -> None:
+    log = app.state.decider.log
+    if log is not None:
+        log.close()
+
+
+def worker_app() -> "FastAPI":
+    """The application in a process that `serve_model` started."""
+    options = json.loads(os.environ[_WORKER])
+    parent = options.pop("parent")
+
+    def end_with_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    return _open_app(options)
 
 
 def _listen(host: str, port: int, token: str | None) -> socket.socket:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
@@ -84,6 +85,7 @@ class DecisionLog:
         self._database = Database(url, create=model is not None)
         # A check is answered while every other connection waits for a lock.
         self._for_checks = Database(url, create=False, connections=1)
+        self.write_seconds = 0.0  # how long the last write took
         self._queue: list[_Waiting] = []
         self._lock = threading.Lock()  # of the queue
         self._turn = threading.Lock()  # of the one who writes
@@ -217,6 +219,7 @@ class DecisionLog:
         return [batch.fault for batch in waiting]
 
     def _write(self, queue: "list[_Waiting]") -> None:
+        begun = perf_counter()
         try:
             with self._database.appending() as decisions:
                 self._refuse_known(decisions, queue)
@@ -235,6 +238,7 @@ class DecisionLog:
         else:
             for batch in queue:
                 batch.written = True
+            self.write_seconds = perf_counter() - begun
 
     def _refuse_known(self, decisions: Decisions, queue: "list[_Waiting]") -> None:
         known: dict[str, int] = {}

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from calibrant.checks import whole
 from calibrant.deployment.decider import Decider, Scored
 from calibrant.deployment.decision import CasesBody, Decision, LabelsBody, UnknownId
 from calibrant.deployment.log import DecisionLog
+from calibrant.deployment.prometheus import Metrics
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, one_line
 from calibrant.files import parse_json
 
@@ -62,20 +64,25 @@ class Service:
         decider: What decides.
         most_cases: Cases, or labels, in one request.
         most_bytes: Length of a body.
+        metrics_folder: Where several processes keep their counts.
     """
 
-    def __init__(self, decider: Decider, most_cases: int, most_bytes: int) -> None:
+    def __init__(
+        self, decider: Decider, most_cases: int, most_bytes: int, *, metrics_folder: Path | None = None
+    ) -> None:
         self.decider = decider
         self.most_cases = whole("most_cases", most_cases, 1)
         self.most_bytes = whole("most_bytes", most_bytes, 1)
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
         self._in_flight = 0  # bytes of large bodies
-        self.decisions = {"auto": 0, "review": 0}
+        self.metrics = Metrics(metrics_folder)
+        self._counting = threading.Lock()
         # The digests are computed once, not for every answer.
         self.versions = {"model": decider.contents.network, "policy": decider.policy.digest}
         self._queue: SimpleQueue[tuple[bytes, asyncio.Future[bytes]]] = SimpleQueue()
         # Health has a thread of its own: all others may be waiting for a locked log.
         self.for_health = ThreadPoolExecutor(1, thread_name_prefix="health")
+        self.for_metrics = ThreadPoolExecutor(1, thread_name_prefix="metrics")
         self.for_log = ThreadPoolExecutor(_THREADS, thread_name_prefix="log")
         for number in range(_THREADS):
             threading.Thread(target=self._work, name=f"decide-{number}", daemon=True).start()
@@ -106,6 +113,10 @@ class Service:
         if self.decider.log is not None:
             logged = self.decider.log.check()
         return {"status": "ok", **self.versions, "logged": logged}
+
+    def metrics_page(self) -> str:
+        """The page for Prometheus."""
+        return self.metrics.text(self.decider.log, self._queue.qsize())
 
     @property
     def log(self) -> DecisionLog:
@@ -175,8 +186,9 @@ class Service:
         return answers
 
     def _answer(self, decisions: Sequence[Decision]) -> bytes:
-        for decision in decisions:
-            self.decisions[decision.decision] += 1
+        automated = sum(decision.automate for decision in decisions)
+        with self._counting:
+            self.metrics.count_decisions(automated, len(decisions) - automated)
         shown = [self.decider.to_dict(decision) for decision in decisions]
         return json.dumps({**self.versions, "decisions": shown}, separators=(",", ":")).encode()
 
