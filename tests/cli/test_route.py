@@ -426,3 +426,41 @@ def test_a_threshold_per_group(calibrant, tmp_path):
     assert code == 2
     assert "must have the column 'site', which decides the threshold" in err
     assert not (tmp_path / "none.csv").exists()
+
+
+def test_a_class_and_a_confidence_from_a_table(calibrant, tmp_path):
+    rng = np.random.default_rng(0)
+    for name, n in (("val", 2000), ("new", 900)):
+        confidence = np.round(1 - 0.5 * rng.random(n) ** 2, 2)
+        predicted = rng.choice(["cat", "dog", "owl"], size=n)
+        right = rng.random(n) < confidence
+        lines = [
+            f"{k},{p},{c},{p if ok else 'cat' if p != 'cat' else 'dog'}"
+            for k, (p, c, ok) in enumerate(zip(predicted, confidence, right, strict=True))
+        ]
+        (tmp_path / f"{name}.csv").write_text("id,predicted,confidence,target\n" + "\n".join(lines) + "\n")
+    code, out, err = calibrant("route", "fit", tmp_path / "val.csv", "--target-accuracy", 0.9)
+    assert (code, err) == (0, "")
+    assert "accuracy of at least 90 % with 95 % confidence" in out
+    policy = tmp_path / "policy.json"
+    code, out, err = calibrant("route", "apply", policy, tmp_path / "new.csv", "-o", tmp_path / "out.csv")
+    assert (code, err) == (0, "")
+    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    threshold = Policy.load(policy).rule.threshold
+    assert all((row["decision"] == "auto") == (float(row["confidence"]) >= threshold) for row in rows)
+    assert {row["class"] for row in rows} == {"cat", "dog", "owl"}
+    code, out, _ = calibrant("route", "check", policy, tmp_path / "new.csv")
+    assert code == 0
+
+
+def test_a_score_is_chosen_on_the_cases_of_the_calibrator(calibrant, tmp_path):
+    draw(3000, seed=0).save(tmp_path / "val.npz")
+    arguments = ("--calibrate", "--score", "pnorm4", "--target-accuracy", 0.9)
+    code, _, err = calibrant("route", "fit", tmp_path / "val.npz", *arguments)
+    assert (code, err) == (0, "")
+    policy = Policy.load(tmp_path / "policy.json")
+    assert policy.rule.score == "pnorm4"
+    assert policy.rule.evidence.cases == 2700
+    code, _, err = calibrant("route", "fit", tmp_path / "val.npz", "--score", "loudness")
+    assert code == 2
+    assert "score must be 'probability', 'margin'" in err

@@ -70,6 +70,7 @@ def certify(
     starts: Starts | None = None,
     groups: Sequence[NDArray[np.int64]] = (),
     clusters: NDArray[np.int64] | None = None,
+    bounded: bool = True,
 ) -> Certificate:
     """Test "accuracy at confidence >= t is at least the target" for each t, strictest first (fallback procedure).
 
@@ -92,11 +93,12 @@ def certify(
             below the target, its own test passes with probability at most its level (intersection-union test).
         clusters: Number of the cluster of each case if cases of one cluster depend on each other: then clusters are
             the independent draws.
+        bounded: Whether thresholds must lie in 0..1; False for a score without a scale.
     """
     if thresholds is None:
         thresholds = default_thresholds()
-    grid = _strictest_first("thresholds", thresholds)
-    parts = parts_of(starts, target_accuracy)
+    grid = _strictest_first("thresholds", thresholds, bounded=bounded)
+    parts = parts_of(starts, target_accuracy, bounded=bounded)
     # A start between two thresholds belongs to the next looser one; one below them all to the last.
     place = np.searchsorted(-grid, [-start for start in parts], side="left").clip(max=len(grid) - 1)
     gain = level * np.bincount(place, weights=list(parts.values()), minlength=len(grid))
@@ -157,15 +159,17 @@ def at_least(values: NDArray[np.float64], grid: NDArray[np.float64]) -> NDArray[
     return np.asarray(len(values) - np.searchsorted(np.sort(values), grid, side="left"), dtype=np.int64)
 
 
-def _strictest_first(name: str, values: Starts | NDArray[Any]) -> NDArray[np.float64]:
+def _strictest_first(name: str, values: Starts | NDArray[Any], *, bounded: bool) -> NDArray[np.float64]:
+    if not bounded:
+        return np.unique(np.asarray(list(values), dtype=np.float64))[::-1]
     return np.unique(check_numbers(name, values, "be numbers in 0..1, at least one"))[::-1]
 
 
-def parts_of(starts: Starts | None, target_accuracy: float) -> dict[float, float]:
+def parts_of(starts: Starts | None, target_accuracy: float, *, bounded: bool = True) -> dict[float, float]:
     """The part of the error probability that each start gets, strictest first."""
     if starts is None:
         starts = default_starts(target_accuracy)
-    places = _strictest_first("starts", starts)
+    places = _strictest_first("starts", starts, bounded=bounded)
     parts = [1.0 / len(places)] * len(places)
     if isinstance(starts, Mapping):
         parts = [positive("starts", starts[place]) for place in places]

@@ -11,6 +11,7 @@ from calibrant.checks import fraction, number
 from calibrant.decisions.bounds import cases_without_error, error_p_value
 from calibrant.decisions.case_columns import read_members
 from calibrant.decisions.certify import Certificate, Starts, at_least, certify, parts_of
+from calibrant.decisions.ranking import GIVEN, choose_score
 from calibrant.decisions.risk_coverage import CostMatrix, CostModel, check_costs, last_minimum
 from calibrant.decisions.rule import Costs, Evidence, GroupEvidence, RoutingRule, route_all
 from calibrant.decisions.shortfall import most_needed, note_kept, note_nothing, note_supported, supported_accuracy
@@ -41,6 +42,8 @@ def choose_threshold(
     starts: Starts | None = None,
     search: Literal["fixed", "split", "both"] = "fixed",
     candidates: Sequence[Predictions] = (),
+    score: str | None = None,
+    fitting: Predictions | None = None,
     reserve: float = 0.0,
     seed: int = 0,
 ) -> RoutingRule:
@@ -80,6 +83,10 @@ def choose_threshold(
         candidates: The same cases as other models, calibrators or scores see them, in the same order. The level is
             divided among `predictions` and these, so that the rule that automates most may be taken;
             `rule.candidate` is its number, 0 for `predictions`.
+        score: How cases are ranked, see `calibrant.decisions.ranking`: None for the largest probability, the name of
+            another score, or "auto" to let `choose_score` decide on the cases that find the thresholds. Any score but
+            the largest probability has no natural thresholds, so its search is "split".
+        fitting: Other cases for the search "split", such as those that fitted the calibrator; None to spend a quarter.
         reserve: Share of the level that is reserved for `rule.supported`, the highest accuracy that the cases show
             if the target cannot be promised. Without a share that figure is exploratory.
         seed: Seed of the random quarter of `search`.
@@ -96,32 +103,31 @@ def choose_threshold(
         raise invalid("cost_review", "be left out with per_group", cost_review)
     _check_words(search, group_confidence, reserve)
     require_predictions(predictions)
+    score = score or {"score": GIVEN}.get(predictions.kind, "probability")
+    ways = {"fixed": ("fixed",), "split": ("split",), "both": ("fixed", "split")}[search]
+    if score != "probability" and thresholds is None:
+        ways = ("split",)
     options: dict[str, Any] = {"per_class": per_class, "groups": groups, "clusters": clusters, "reserve": reserve}
     options |= {"cost_error": cost_error, "cost_review": cost_review, "cost_matrix": cost_matrix}
     options |= {"thresholds": thresholds, "starts": starts}
     seen = [predictions, *candidates]
     _check_same_cases(seen)
-    searches = {"fixed": ("fixed",), "split": ("split",), "both": ("fixed", "split")}[search]
-    parts = len(seen) * len(searches)
+    parts = len(seen) * len(ways)
     options["level"] = (1.0 - confidence) / parts
     best: RoutingRule | None = None
     for place, cases in enumerate(seen):
-        for way in searches:
-            settings = {**options, "way": way, "seed": seed}
-            if per_group is None:
-                rule = _search(cases, target_accuracy, confidence, **settings)
-            else:
-                together = group_confidence == "together"
-                rule = _per_group(cases, target_accuracy, confidence, per_group, together=together, **settings)
+        for way in ways:
+            settings = {**options, "way": way, "seed": seed, "score": score, "fitting": fitting}
+            rule = _search_groups(cases, target_accuracy, confidence, per_group, group_confidence, **settings)
             if len(seen) > 1:
                 rule = replace(rule, candidate=place)
             if best is None or _better(rule, best):
                 best = rule
     assert best is not None
-    if parts == 1:
-        return best
-    paid = f"It is the best of {parts} that were tried, each tested with 1/{parts} of the error probability."
-    return replace(best, note=f"{best.note} {paid}")
+    if parts > 1:
+        paid = f"It is the best of {parts} that were tried, each tested with 1/{parts} of the error probability."
+        best = replace(best, note=f"{best.note} {paid}")
+    return best
 
 
 def _check_words(search: str, group_confidence: str, reserve: float) -> None:
@@ -148,17 +154,20 @@ def _better(rule: RoutingRule, best: RoutingRule) -> bool:
     return rule.automation_rate > best.automation_rate
 
 
-def _per_group(
+def _search_groups(
     predictions: Predictions,
     target_accuracy: float,
     confidence: float,
-    column: str,
+    column: str | None,
+    group_confidence: str,
     *,
-    together: bool,
     level: float,
     **options: Any,
 ) -> RoutingRule:
-    """A threshold for each group that has enough cases, each tested on its own cases alone."""
+    """One threshold or, with a column, one for each group that has enough cases, tested on its own cases alone."""
+    if column is None:
+        return _search(predictions, target_accuracy, confidence, level=level, **options)
+    together = group_confidence == "together"
     shared = _search(predictions, target_accuracy, confidence, level=level, **{**options, "groups": column})
     clusters = options["clusters"]
     if clusters is not None and not isinstance(clusters, str):
@@ -219,37 +228,54 @@ def _note_per_group(
 
 
 def _search(
-    predictions: Predictions, target_accuracy: float, confidence: float, *, way: str, seed: int, **options: Any
+    predictions: Predictions,
+    target_accuracy: float,
+    confidence: float,
+    *,
+    way: str,
+    seed: int,
+    fitting: Predictions | None,
+    **options: Any,
 ) -> RoutingRule:
     if way == "fixed":
         return _fixed_search(predictions, target_accuracy, confidence, **options)
-    return _split_search(predictions, target_accuracy, confidence, seed, **options)
+    return _split_search(predictions, target_accuracy, confidence, seed, fitting, **options)
 
 
 def _split_search(
-    predictions: Predictions, target_accuracy: float, confidence: float, seed: int, **options: Any
+    predictions: Predictions,
+    target_accuracy: float,
+    confidence: float,
+    seed: int,
+    fitting: Predictions | None,
+    **options: Any,
 ) -> RoutingRule:
-    """Find thresholds and a start on a quarter of the cases, and test on the others.
+    """Find score, thresholds and a start on some of the cases, or on other ones, and test on the rest.
 
-    The others know nothing of that choice, so for them thresholds and start are fixed in advance. The start is the
-    quantile whose test would have the smallest p-value if the other cases were three copies of the quarter.
+    The rest knows nothing of that choice, so for it thresholds and start are fixed in advance. The start is the
+    quantile whose test would have the smallest p-value if the rest were copies of the cases that it was found on.
     """
     clusters = options["clusters"]
     if any(column is not None and not isinstance(column, str) for column in (clusters, options["groups"])):
         raise invalid("groups and clusters", "name columns for a search that splits the cases", "values")
-    some, rest = predictions.split(_SPENT, seed=seed, clusters=clusters)
-    routed = route_all(some)
-    wrong = routed.confidence[routed.predicted != some.targets]
+    rest, spent = predictions, ""
+    if fitting is None:
+        fitting, rest = predictions.split(_SPENT, seed=seed, clusters=clusters)
+        spent = f" {len(fitting):,} other cases were spent to find where to start."
+    if options["score"] == "auto":
+        options["score"] = choose_score(fitting, seed=seed)
+    routed = route_all(fitting, options["score"])
+    wrong = routed.ranking[routed.predicted != fitting.targets]
     quantiles = np.linspace(0.0, 1.0, _QUANTILES)
-    cuts = np.unique(np.quantile(routed.confidence, quantiles, method="higher"))
-    times = len(rest) // max(len(some), 1)
-    cases = times * at_least(routed.confidence, cuts)
-    p_values = error_p_value(times * at_least(wrong, cuts), cases, 1.0 - target_accuracy)
+    cuts = np.unique(np.quantile(routed.ranking, quantiles, method="higher"))
+    times = max(len(rest) / len(fitting), 1.0)
+    cases = np.floor(times * at_least(routed.ranking, cuts)).astype(np.int64)
+    errors = np.floor(times * at_least(wrong, cuts)).astype(np.int64)
+    p_values = error_p_value(errors, cases, 1.0 - target_accuracy)
     start = float(cuts[int(np.argmin(p_values))])
     options |= {"thresholds": cuts.tolist(), "starts": [start]}
     rule = _fixed_search(rest, target_accuracy, confidence, **options)
-    spent = f"{len(some):,} other cases were spent to find where to start."
-    return replace(rule, fitted_on=predictions.origin.sha256, note=f"{rule.note} {spent}")
+    return replace(rule, fitted_on=predictions.origin.sha256, note=f"{rule.note}{spent}")
 
 
 def _fixed_search(
@@ -266,42 +292,45 @@ def _fixed_search(
     cost_matrix: CostMatrix | None,
     thresholds: Sequence[float] | None,
     starts: Starts | None,
+    score: str,
     reserve: float,
 ) -> RoutingRule:
     """Test thresholds that were fixed in advance, and take the lowest or the cheapest that is kept."""
     costs = check_costs(cost_error, cost_review, cost_matrix, predictions)
-    routed = route_all(predictions)
+    routed = route_all(predictions, score)
     correct = routed.predicted == predictions.targets
     members = read_members(predictions, groups, clusters)
     lines = [np.arange(len(predictions))]
     if per_class:
         lines = [np.flatnonzero(routed.predicted == k) for k in range(predictions.n_classes)]
     part = level * (1.0 - reserve) / len(lines)
-    search = _Tests(routed.confidence, correct, members.clusters, target_accuracy, part, thresholds, starts)
+    bounded = score != GIVEN
+    search = _Tests(routed.ranking, correct, members.clusters, target_accuracy, part, thresholds, starts, bounded)
     if costs is not None:
         search = replace(search, costs=costs, paid=costs.of_rows(predictions.targets, routed.predicted))
-    fewest = cases_without_error(target_accuracy, part * max(parts_of(starts, target_accuracy).values()))
+    fewest = cases_without_error(target_accuracy, part * max(search.parts.values()))
     promised = {name: rows for name, rows in members.groups.items() if len(rows) >= fewest}
     tables = [search.certify(line, *promised.values()) for line in lines]
     cuts = tuple(search.pick(table, line) for table, line in zip(tables, lines, strict=True))
-    rule = RoutingRule(cuts[0], predictions.n_classes, target_accuracy, confidence)
+    rule = RoutingRule(cuts[0], predictions.n_classes, target_accuracy, confidence, score=score)
     if per_class:
         rule = replace(rule, threshold=None, class_thresholds=cuts)
-    automate = routed.confidence >= rule.thresholds[routed.predicted]
+    automate = routed.ranking >= rule.thresholds[routed.predicted]
     automated, errors = int(automate.sum()), int((automate & ~correct).sum())
     evidence = Evidence.of_counts(len(predictions), automated, errors)
     supported = None
     if any(table.kept.any() for table in tables):
         note = note_kept(rule)
     else:
-        supported = supported_accuracy(
-            routed.confidence,
-            correct,
-            members.clusters,
-            target_accuracy=target_accuracy,
-            level=level * (reserve or 1.0),
-            reserved=reserve > 0,
-        )
+        if score == "probability":
+            supported = supported_accuracy(
+                routed.confidence,
+                correct,
+                members.clusters,
+                target_accuracy=target_accuracy,
+                level=level * (reserve or 1.0),
+                reserved=reserve > 0,
+            )
         alone = [[search.certify(rows)] for rows in promised.values()]
         needed = most_needed([tables, *alone], target_accuracy, confidence, len(predictions))
         evidence = replace(evidence, cases_needed=needed.cases)
@@ -341,6 +370,7 @@ class _Tests:
     level: float
     thresholds: Sequence[float] | None
     starts: Starts | None
+    bounded: bool = True
     costs: CostModel | None = None
     paid: NDArray[np.float64] | None = None
 
@@ -358,7 +388,13 @@ class _Tests:
             starts=self.starts,
             groups=list(groups),
             clusters=clusters,
+            bounded=self.bounded,
         )
+
+    @property
+    def parts(self) -> dict[float, float]:
+        """The part of the level that each start gets."""
+        return parts_of(self.starts, self.target_accuracy, bounded=self.bounded)
 
     def pick(self, table: Certificate, rows: NDArray[np.int64]) -> float | None:
         """Of the thresholds that are kept the lowest or, with costs, the cheapest for the rows.
@@ -384,7 +420,7 @@ class _Tests:
 
     def crowded(self, rows: NDArray[np.int64], judged: int) -> bool:
         """Whether cases above every start, where nothing is tested, have no more errors than the target allows."""
-        above = rows[self.confidence[rows] > max(parts_of(self.starts, self.target_accuracy))]
+        above = rows[self.confidence[rows] > max(self.parts)]
         above = above[np.argsort(-self.confidence[above], kind="stable")]
         cases = np.arange(1, len(above) + 1)
         last = np.append(np.diff(self.confidence[above]) != 0, True)  # equal confidences are automated together

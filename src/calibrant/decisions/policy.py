@@ -18,7 +18,7 @@ from calibrant.calibration.temperature import temperature_share
 from calibrant.checks import whole
 from calibrant.decisions.binary import BinaryRule
 from calibrant.decisions.choose import choose_threshold
-from calibrant.decisions.rule import Routed, RoutingRule, checked_scores
+from calibrant.decisions.rule import Routed, RoutingRule, checked_scores, with_class_names
 from calibrant.decisions.shortlist import Shortlist
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid, naming
 from calibrant.files import check_format, content_digest, read_json, typed, write_with_digest
@@ -168,6 +168,7 @@ class Policy(Displayed):
     def calibrate(self, predictions: Predictions) -> Predictions:
         """Calibrated predictions, in the policy's order of classes."""
         require_predictions(predictions)
+        predictions = with_class_names(predictions, self.class_names)
         if predictions.n_classes != self.n_classes:
             raise InvalidInput(
                 f"This policy is for {self.n_classes} classes and cannot be applied to {predictions.n_classes}. "
@@ -380,6 +381,7 @@ def fit_policy(
     calibrator: Calibrator | Literal["temperature", "best"] | None = "temperature",
     share: float | None = None,
     seed: int = 0,
+    score: str | None = None,
     **options: Any,
 ) -> Policy:
     """Fit a calibrator on a share of labelled cases and choose the threshold on the others.
@@ -389,9 +391,12 @@ def fit_policy(
     Args:
         predictions: Labelled cases that were used for nothing else.
         target_accuracy: Accuracy to promise for what is automated.
-        calibrator: A calibrator that was fitted on other cases, the name of one to fit, or None for none.
+        calibrator: A calibrator that was fitted on other cases, the name of one to fit, or None for none. A class and
+            a score are not calibrated by default.
         share: Share of the cases that fits the calibrator; by default a tenth, or 100 cases if that is more.
         seed: Seed of the random split. With `clusters`, the name of a column, whole clusters are split.
+        score: As in `choose_threshold`; the cases that fit the calibrator also find its thresholds and, for "auto",
+            choose it.
         **options: Further arguments of `choose_threshold`.
 
     >>> from calibrant import samples
@@ -400,7 +405,9 @@ def fit_policy(
     True
     """
     require_predictions(predictions)
-    rest = predictions
+    some, rest = None, predictions
+    if calibrator == "temperature" and not predictions.has_all_classes:
+        calibrator = None  # one confidence has no temperature; rules do not need one
     if isinstance(calibrator, str):
         if share is None:
             share = temperature_share(len(predictions))
@@ -413,7 +420,10 @@ def fit_policy(
         some, rest = predictions.split(share, seed=seed, clusters=clusters)
         calibrator = fit_calibrator(some, calibrator, seed=seed).calibrator
     policy = Policy(predictions.n_classes, calibrator, class_names=predictions.class_names)
-    return policy.with_rule(choose_threshold(policy.calibrate(rest), target_accuracy, **options))
+    if some is not None and score is not None:
+        options["fitting"] = policy.calibrate(some)
+    rule = choose_threshold(policy.calibrate(rest), target_accuracy, score=score, seed=seed, **options)
+    return policy.with_rule(rule)
 
 
 def _promise_of(rule: RoutingRule | BinaryRule | None) -> str:
@@ -424,6 +434,8 @@ def _promise_of(rule: RoutingRule | BinaryRule | None) -> str:
     if rule is None or rule.target_accuracy is None:
         return ""
     words = [f"accuracy {rule.target_accuracy:g} with confidence {rule.confidence:g}"]
+    if rule.score != "probability":
+        words.append(f"by the score {rule.score}")
     if rule.class_thresholds is not None:
         words.append("per class")
     if rule.group_thresholds is not None:

@@ -173,7 +173,7 @@ def risk_coverage(
     change = np.zeros(len(thresholds))
     if costs is not None:
         paid = costs.of_rows(predictions.targets, routed.predicted)
-        change = costs.change(automated, errors, routed.confidence, paid)
+        change = costs.change(automated, errors, routed.ranking, paid)
     wanted = np.searchsorted(automated, np.ceil(np.sort(shares)[::-1] * cases - 1e-9), side="left")
     rows = []
     for at in dict.fromkeys(wanted.tolist()):

@@ -18,7 +18,7 @@ from calibrant.decisions.policy import Policy
 from calibrant.decisions.rule import Routed, percent
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path, atomic_folder, atomic_stream
-from calibrant.predictions import Kind, Origin, Scan, names_or_numbers, scan, table_writer
+from calibrant.predictions import Block, Kind, Origin, Scan, names_or_numbers, scan, table_writer
 from calibrant.predictions.npz import calibrated_by
 from calibrant.predictions.reader import DistinctIds
 from calibrant.scale import Executor, fold
@@ -172,19 +172,29 @@ class Router:
             if block.ids is not None:
                 ids = block.ids
                 distinct.add(ids)
-            probabilities = self.policy.probabilities(
-                block.scores, opened.kind, precision=opened.precision, first=block.start
-            )
             groups = None
             if rule.group_thresholds is not None:
                 groups = block.extras[rule.groups or ""]
                 unknown += rule.unknown_groups(groups)
-            routed = rule.decide(probabilities, groups)
-            lists = self._shortlists(probabilities, routed.automate)
+            lists: list[list[str]] = [[] for _ in range(len(block))]
+            if block.predicted is not None:
+                routed = rule.decide_answers(block.predicted, self._confidence(block, opened), opened.kind, groups)
+            else:
+                probabilities = self.policy.probabilities(
+                    block.scores, opened.kind, precision=opened.precision, first=block.start
+                )
+                routed = rule.decide(probabilities, groups)
+                lists = self._shortlists(probabilities, routed.automate)
             write(ids, routed, lists, [block.extras[name] for name in self.keep])
             cases += len(block)
             automated += int(routed.automate.sum())
         return RouteCounts(cases, automated, unknown), distinct
+
+    def _confidence(self, block: Block, opened: Scan) -> NDArray[np.float64]:
+        """The score of each predicted class, for a class and a score."""
+        if self.policy.calibrator is not None:
+            raise InvalidInput(f"{opened.where} has a class and a score, which the policy's calibrator does not fit.")
+        return np.asarray(block.scores, dtype=np.float64)[:, 0]
 
     def _shortlists(self, probabilities: NDArray[np.float64], automate: NDArray[np.bool_]) -> list[list[str]]:
         """The shortlist of each case by name, most probable first; empty for automated cases."""

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.checks import fraction, whole
+from calibrant.checks import fraction, number, whole
 from calibrant.decisions.bounds import interval
+from calibrant.decisions.ranking import GIVEN, check_score, rank
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import MOST_CLASSES, typed
 from calibrant.metrics.metric_tables import plain_table
@@ -51,16 +52,18 @@ class Routed(Displayed):
         automate: True if the model decides alone.
         predicted: The class with the top probability.
         confidence: That probability, float64.
+        ranking: The score that was compared with the threshold; the same unless the rule names another one.
     """
 
     automate: NDArray[np.bool_]
     predicted: NDArray[np.int64]
     confidence: NDArray[np.float64]
+    ranking: NDArray[np.float64]
 
     @classmethod
     def joined(cls, parts: Iterable["Routed"]) -> "Routed":
         """The decisions of several blocks, one after the other."""
-        columns = zip(*((part.automate, part.predicted, part.confidence) for part in parts), strict=True)
+        columns = zip(*((part.automate, part.predicted, part.confidence, part.ranking) for part in parts), strict=True)
         return cls(*(np.concatenate(column) for column in columns))
 
     @property
@@ -69,10 +72,10 @@ class Routed(Displayed):
         return np.where(self.automate, "auto", "review").tolist()  # type: ignore[no-any-return] # NumPy types tolist as Any
 
     def _overview(self) -> Table:
-        shown = Routed(self.automate[:_ROWS_SHOWN], self.predicted[:_ROWS_SHOWN], self.confidence[:_ROWS_SHOWN])
+        decisions = np.where(self.automate[:_ROWS_SHOWN], "auto", "review").tolist()
         rows: list[tuple[object, ...]] = [
-            (row, decision, shown.predicted[row], f"{shown.confidence[row]:.4f}")
-            for row, decision in enumerate(shown.decisions)
+            (row, decision, self.predicted[row], f"{self.confidence[row]:.4f}")
+            for row, decision in enumerate(decisions)
         ]
         if len(self.automate) > _ROWS_SHOWN:
             rows.append((f"{len(self.automate) - _ROWS_SHOWN:,} more", "", "", ""))
@@ -185,6 +188,7 @@ class RoutingRule(Displayed, Part):
         candidate: Number of the candidate that was chosen; None if there was one only.
         group_thresholds: Group and its threshold, None for a group that is never automated; then each value of the
             column `groups` has its own threshold, and a case of an unknown group goes to a person.
+        score: By which cases are ranked and compared with the threshold, see `calibrant.decisions.ranking`.
     """
 
     _what: ClassVar[str] = "routing rule"
@@ -199,6 +203,7 @@ class RoutingRule(Displayed, Part):
         "supported",
         "candidate",
         "group_thresholds",
+        "score",
     )
 
     threshold: float | None
@@ -221,6 +226,7 @@ class RoutingRule(Displayed, Part):
     supported: Supported | None = None
     candidate: int | None = None
     group_thresholds: tuple[tuple[str, float | None], ...] | None = None
+    score: str = "probability"
 
     def __post_init__(self) -> None:
         """Refuse a rule that cannot be applied."""
@@ -230,20 +236,26 @@ class RoutingRule(Displayed, Part):
             if sized is not None and len(sized) != self.n_classes:
                 raise invalid(name, f"have one entry for each of the {self.n_classes} classes", f"{len(sized)} entries")
         as_class_names(self.class_names, self.n_classes)
+        self._check_thresholds()
+        if self.target_accuracy is not None:
+            fraction("target_accuracy", self.target_accuracy)
+        if self.confidence is not None:
+            fraction("confidence", self.confidence)
+        self._check_clusters()
+
+    def _check_thresholds(self) -> None:
         of_groups = dict(self.group_thresholds or ())
         kinds = (self.threshold, self.class_thresholds, self.group_thresholds)
         if sum(kind is not None for kind in kinds) > 1:
             raise invalid("threshold", "be None beside class_thresholds or group_thresholds", self.threshold)
         if self.group_thresholds is not None and self.groups is None:
             raise invalid("groups", "name the column of group_thresholds", self.groups)
+        check_score(self.score)
         for value in (self.threshold, *(self.class_thresholds or ()), *of_groups.values()):
-            if value is not None:
+            if value is not None and self.score != GIVEN:
                 fraction("threshold", value, ends=True)
-        if self.target_accuracy is not None:
-            fraction("target_accuracy", self.target_accuracy)
-        if self.confidence is not None:
-            fraction("confidence", self.confidence)
-        self._check_clusters()
+            elif value is not None and not math.isfinite(number("threshold", value)):
+                raise invalid("threshold", "be finite", value)
 
     def _check_clusters(self) -> None:
         known = [value is not None for value in (self.clusters, self.cluster_column, self.largest_cluster)]
@@ -256,6 +268,8 @@ class RoutingRule(Displayed, Part):
     def to_dict(self) -> dict[str, Any]:
         """Everything that `from_dict` needs, as plain JSON values."""
         content = super().to_dict()
+        if self.score == "probability":
+            del content["score"]
         if self.costs is not None and self.costs.matrix is None:
             del content["costs"]["matrix"]
         return content
@@ -303,6 +317,8 @@ class RoutingRule(Displayed, Part):
         groups = None
         if self.group_thresholds is not None:
             groups = predictions.extras.get(self.groups or "")
+        if not predictions.has_all_classes:
+            return self.decide_answers(predictions.predicted, predictions.confidence, predictions.kind, groups)
         parts = []
         for rows, block in predictions.chunks():
             if groups is None:
@@ -329,6 +345,7 @@ class RoutingRule(Displayed, Part):
     def in_own_order(self, predictions: Predictions, *, where: str = "predictions") -> Predictions:
         """`predictions` in the order of the rule's classes. Other classes are refused."""
         require_predictions(predictions)
+        predictions = with_class_names(predictions, self.class_names)
         self.check_classes(predictions.n_classes)
         return in_order_of(self.class_names, predictions, where=where)
 
@@ -345,15 +362,34 @@ class RoutingRule(Displayed, Part):
         predicted = probabilities.argmax(axis=1)
         # Rounded probabilities may be a little more than 1.
         top = np.minimum(probabilities[np.arange(len(predicted)), predicted], 1.0)
-        cuts = self.thresholds[predicted]
-        if self.group_thresholds is not None:
-            if groups is None:
-                raise InvalidInput(
-                    f"This rule has a threshold for each value of {self.groups!r}. Pass cases with that column."
-                )
-            known = {name: value for name, value in self.group_thresholds if value is not None}
-            cuts = np.array([known.get(str(name), math.inf) for name in groups.tolist()])
-        return Routed(top >= cuts, predicted, top)
+        ranking = rank(self.score, probabilities, top)
+        return Routed(ranking >= self._cuts(predicted, groups), predicted, top, ranking)
+
+    def decide_answers(
+        self,
+        predicted: NDArray[np.int64],
+        confidence: NDArray[np.float64],
+        kind: Kind,
+        groups: NDArray[Any] | None = None,
+    ) -> Routed:
+        """Decide about predicted classes with a confidence, or a score that is only ranked."""
+        wanted = {"probability": "confidence", GIVEN: "score"}.get(self.score)
+        if wanted is None:
+            raise InvalidInput(f"The score {self.score!r} of this rule needs the scores of all classes.")
+        if kind != wanted:
+            raise InvalidInput(f"This rule was fitted on a {wanted} of the predicted class, and these have a {kind}.")
+        return Routed(confidence >= self._cuts(predicted, groups), predicted, confidence, confidence)
+
+    def _cuts(self, predicted: NDArray[np.int64], groups: NDArray[Any] | None) -> NDArray[np.float64]:
+        """The threshold of each case."""
+        if self.group_thresholds is None:
+            return self.thresholds[predicted]
+        if groups is None:
+            raise InvalidInput(
+                f"This rule has a threshold for each value of {self.groups!r}. Pass cases with that column."
+            )
+        known = {name: value for name, value in self.group_thresholds if value is not None}
+        return np.array([known.get(str(name), math.inf) for name in groups.tolist()])
 
     def unknown_groups(self, groups: NDArray[Any]) -> int:
         """How many cases have a group that the rule was not fitted with."""
@@ -454,10 +490,34 @@ def checked_scores(
     return values, precision
 
 
-def route_all(predictions: Predictions) -> Routed:
-    """Predicted class and confidence of every case as a rule will see them; nothing is automated."""
+def route_all(predictions: Predictions, score: str | None = None) -> Routed:
+    """Predicted class, confidence and ranking score of every case as a rule will see them; nothing is automated."""
     require_predictions(predictions)
-    return RoutingRule(None, predictions.n_classes, class_names=predictions.class_names).route(predictions)
+    if score is None:
+        score = {"score": GIVEN}.get(predictions.kind, "probability")
+    return RoutingRule(None, predictions.n_classes, class_names=predictions.class_names, score=score).route(predictions)
+
+
+def with_class_names(predictions: Predictions, class_names: tuple[str, ...] | None) -> Predictions:
+    """A class and a score whose classes have the numbers of a rule; predictions of all classes as they are."""
+    known = predictions.class_names
+    if predictions.has_all_classes or class_names is None or known is None or known == class_names:
+        return predictions
+    names = np.asarray(known, dtype=object)
+    targets = None
+    if predictions.has_targets:
+        targets = names[predictions.targets]
+    renamed = Predictions.from_confidence(
+        names[predictions.predicted],
+        predictions.confidence,
+        targets,
+        kind=predictions.kind,  # type: ignore[arg-type]  # one of the two
+        classes=class_names,
+        ids=predictions.ids,
+        extras=dict(predictions.extras),
+    )
+    renamed.origin = predictions.origin
+    return renamed
 
 
 def told_apart(thresholds: list[float]) -> list[str]:

@@ -273,6 +273,8 @@ def needed_columns(rules: Iterable[RoutingRule | BinaryRule | None]) -> set[str]
 def _check_decisions(
     rule: RoutingRule, automate: NDArray[np.bool_], predicted: Ints, confidence: NDArray[np.float64]
 ) -> None:
+    if rule.group_thresholds is not None or rule.score != "probability":
+        return  # a file of decisions has neither the groups nor the scores that decided
     differing = np.flatnonzero(automate != (confidence >= rule.thresholds[predicted]))
     if len(differing):
         row = int(differing[0])

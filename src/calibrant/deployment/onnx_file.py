@@ -87,6 +87,9 @@ class Contents:
         if isinstance(rule, RoutingRule) and rule.group_thresholds is not None:
             way_out = "Use calibrant route apply, or a rule with one threshold for all groups (--groups)."
             raise invalid("policy", "decide without the group of a case", f"a threshold per {rule.groups!r}", way_out)
+        if isinstance(rule, RoutingRule) and rule.score != "probability":
+            way_out = "Use calibrant route apply, or fit a rule without --score."
+            raise invalid("policy", "rank by the largest probability to be exported", f"score {rule.score!r}", way_out)
         if self.policy.calibrator is not None:
             self.policy.calibrator.refuse_other_kind(self.kind)
 

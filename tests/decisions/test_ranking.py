@@ -1,0 +1,165 @@
+"""Ranking scores against plain loops, their guarded choice, and rules for a class and a score."""
+
+import csv
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from calibrant import Predictions
+from calibrant.decisions import Policy, RoutingRule, check_promise, choose_threshold, fit_policy, route_file
+from calibrant.decisions.ranking import CANDIDATES, choose_score, rank
+from calibrant.errors import InvalidInput
+
+
+def slow_rank(score, row):
+    """The definition, one row at a time."""
+    first, second = sorted(row, reverse=True)[:2]
+    if score == "probability":
+        return first
+    if score == "margin":
+        return first - second
+    if score == "entropy":
+        return 1 + sum(p * math.log(p) for p in row if p > 0) / math.log(len(row))
+    p = int(score.removeprefix("pnorm"))
+    logits = [math.log(max(each, 1e-300)) for each in row]
+    centred = [z - sum(logits) / len(logits) for z in logits]
+    norm = sum(abs(z) ** p for z in centred) ** (1 / p)
+    return max(centred) / norm if norm else 0.0
+
+
+def softmax(z):
+    powers = np.exp(z - z.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("score", [*CANDIDATES, "pnorm1", "pnorm11"])
+def test_each_score_is_its_definition(score):
+    rng = np.random.default_rng(0)
+    rows = np.concatenate(
+        [
+            softmax(rng.normal(size=(50, 5)) * rng.uniform(0.1, 12, size=(50, 1))),
+            [[0.2] * 5, [1.0, 0, 0, 0, 0], [0.5, 0.5, 0, 0, 0], softmax(np.array([[900.0, 0, 0, 0, 1]]))[0]],
+        ]
+    )
+    values = rank(score, rows, rows.max(axis=1))
+    np.testing.assert_allclose(values, [slow_rank(score, row) for row in rows.tolist()], atol=1e-12)
+    assert ((values >= 0) & (values <= 1)).all()
+
+
+def test_the_p_norm_is_the_same_at_every_temperature():
+    z = np.random.default_rng(0).normal(size=(200, 6))
+    cold, warm = softmax(4 * z), softmax(0.5 * z)
+    np.testing.assert_allclose(rank("pnorm4", cold, cold.max(axis=1)), rank("pnorm4", warm, warm.max(axis=1)))
+
+
+def informative(seed, n):
+    """A model with noise in the scale of its logits: the p-norm undoes it, the probability cannot."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, 5))
+    targets = (8 * z + rng.gumbel(size=z.shape)).argmax(axis=1)
+    return Predictions.from_logits(z * np.exp(rng.uniform(-3, 3, size=(n, 1))), targets)
+
+
+def calibrated(seed, n):
+    rng = np.random.default_rng(seed)
+    z = 4 * rng.normal(size=(n, 5))
+    return Predictions.from_logits(z, (z + rng.gumbel(size=z.shape)).argmax(axis=1))
+
+
+def test_the_default_is_kept_unless_another_score_is_better_beyond_chance():
+    assert [choose_score(calibrated(seed, 500)) for seed in range(10)].count("probability") >= 9
+    assert all(choose_score(informative(seed, 1000)).startswith("pnorm") for seed in range(5))
+
+
+def test_a_better_score_automates_more_and_is_part_of_the_policy(tmp_path):
+    cases, new = informative(0, 5000), informative(1, 3000)
+    plain, chosen = fit_policy(cases, 0.98), fit_policy(cases, 0.98, score="auto")
+    assert chosen.rule.score.startswith("pnorm")
+    assert chosen.rule.automation_rate > plain.rule.automation_rate + 0.05
+    assert check_promise(chosen.rule, chosen.calibrate(new)).held
+    chosen.save(tmp_path / "policy.json")
+    read = Policy.load(tmp_path / "policy.json")
+    assert (read.rule, read.digest) == (chosen.rule, chosen.digest)
+    expected = chosen.decide(new).automate
+    assert (read.decide(new.scores, "logits").automate == expected).all()
+    new.save(tmp_path / "new.npz")
+    route_file(read, tmp_path / "new.npz", tmp_path / "out.csv")
+    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    assert [row["decision"] == "auto" for row in rows] == expected.tolist()
+
+
+@pytest.mark.parametrize("score", ["auto", "pnorm4", "margin"])
+def test_a_chosen_score_keeps_the_promise(score):
+    """The accuracy is just below the target whatever the score says."""
+    broken = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        p = softmax(3 * rng.normal(size=(400, 4)))
+        right = rng.random(400) < 0.9 - 1e-9
+        targets = np.where(right, p.argmax(axis=1), (p.argmax(axis=1) + 1) % 4)
+        broken += choose_threshold(
+            Predictions.from_probabilities(p, targets), 0.9, confidence=0.9, score=score
+        ).automates
+    assert binomtest(broken, 100, 0.1, alternative="greater").pvalue > 1e-3
+
+
+def answers(seed, n=1500, kind="confidence", names=("cat", "dog", "owl")):
+    rng = np.random.default_rng(seed)
+    confidence = np.round(1 - 0.5 * rng.random(n) ** 2, 2)  # ties
+    predicted = rng.integers(3, size=n)
+    targets = np.where(rng.random(n) < confidence, predicted, (predicted + 1) % 3)
+    said = confidence
+    if kind == "score":
+        said = 100 * confidence - 250
+    labels = np.asarray(names)
+    return Predictions.from_confidence(labels[predicted], said, labels[targets], kind=kind)
+
+
+@pytest.mark.parametrize("kind", ["confidence", "score"])
+def test_a_class_and_a_score_can_be_routed(kind):
+    cases, new = answers(0, kind=kind), answers(1, kind=kind)
+    policy = fit_policy(cases, 0.9)
+    assert policy.automates
+    routed = policy.decide(new)
+    assert (routed.automate == (new.confidence >= policy.rule.threshold)).all()
+    assert check_promise(policy.rule, new).held
+    assert Policy.from_dict(policy.to_dict()) == policy
+
+
+def test_a_class_and_a_confidence_have_the_rule_of_their_probabilities():
+    cases = answers(0)
+    top = cases.confidence
+    p = np.full((len(top), 3), 0.0)
+    p[np.arange(len(top)), cases.predicted] = top
+    p[np.arange(len(top)), (cases.predicted + 1) % 3] = 1 - top
+    whole = Predictions.from_probabilities(p, cases.targets)
+    assert choose_threshold(cases, 0.9).threshold == choose_threshold(whole, 0.9).threshold
+
+
+def test_classes_of_answers_are_found_by_name():
+    rule = choose_threshold(answers(0), 0.9, per_class=True)
+    new = answers(1)
+    some = new.subset(new.predicted != 0)  # no cat among the predictions
+    renamed = Predictions.from_confidence(
+        np.asarray(new.class_names)[some.predicted], some.confidence, np.asarray(new.class_names)[some.targets]
+    )
+    assert (rule.route(renamed).predicted == some.predicted).all()
+
+
+def test_scores_that_do_not_fit_are_refused():
+    with pytest.raises(InvalidInput, match="score must be 'probability', 'margin'"):
+        choose_threshold(calibrated(0, 200), 0.9, score="loudness")
+    with pytest.raises(InvalidInput, match="needs the scores of all classes"):
+        choose_threshold(answers(0), 0.9, score="pnorm4")
+    rule = choose_threshold(answers(0, kind="score"), 0.9)
+    with pytest.raises(InvalidInput, match="fitted on a score of the predicted class, and these have a confidence"):
+        rule.route(answers(1))
+    with pytest.raises(InvalidInput, match="fitted on a class and a score, and these are scores of all classes"):
+        rule.route(
+            calibrated(0, 10).subset([0]).probabilities[:, :3]
+            / calibrated(0, 10).subset([0]).probabilities[:, :3].sum()
+        )
+    with pytest.raises(InvalidInput, match="threshold must be finite"):
+        RoutingRule(math.inf, 3, score="given")
