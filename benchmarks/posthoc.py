@@ -33,7 +33,7 @@ def draw(n: int = 50_000, classes: int = 100, seed: int = 0) -> tuple[np.ndarray
 def ours(logits: np.ndarray, targets: np.ndarray) -> float:
     from calibrant.calibration import TemperatureScaling
 
-    return TemperatureScaling().fit(logits, targets).temperature_
+    return TemperatureScaling(prior_scale=None).fit(logits, targets).temperature_
 
 
 def plain_torch(logits: np.ndarray, targets: np.ndarray) -> float:
@@ -75,7 +75,7 @@ def netcal(logits: np.ndarray, targets: np.ndarray) -> float:
     from netcal.scaling import TemperatureScaling
 
     z = torch.from_numpy(logits)
-    scaling = TemperatureScaling()
+    scaling = TemperatureScaling(prior_scale=None)
     scaling.fit(torch.softmax(z, dim=1).numpy(), targets)
     # What it calls temperature is a factor.
     return float(1.0 / np.ravel(scaling.temperature)[0])

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
+from scipy.stats import cauchy
 
 from calibrant import Predictions
 from calibrant.calibration import TemperatureScaling
@@ -16,14 +17,24 @@ def slow_nll(logits, targets, temperature):
     return float(np.mean(logsumexp(z, axis=1) - z[np.arange(len(z)), targets]))
 
 
-def slow_temperature(logits, targets):
-    found = minimize_scalar(
-        lambda log_t: slow_nll(logits, targets, np.exp(log_t)),
-        bounds=(-9, 9),
-        method="bounded",
-        options={"xatol": 1e-10},
-    )
-    return float(np.exp(found.x))
+def slow_temperature(logits, targets, prior_scale=None):
+    """The best temperature; with a prior the first optimum on the way from that of the likelihood to 1."""
+    options = {"xatol": 1e-10}
+
+    def objective(log_t, scale=prior_scale):
+        value = len(targets) * slow_nll(logits, targets, np.exp(log_t))
+        if scale is not None:
+            value -= cauchy.logpdf(log_t, scale=scale)
+        return value
+
+    likely = minimize_scalar(lambda x: objective(x, None), bounds=(-9, 9), method="bounded", options=options).x
+    if prior_scale is None:
+        return float(np.exp(likely))
+    way = np.linspace(likely, 0.0, 1001)
+    values = np.array([objective(log_t) for log_t in way])
+    first = int(np.argmax(np.append(np.diff(values), 1.0) > 0))
+    ends = sorted((way[max(first - 1, 0)], way[min(first + 1, 1000)]))
+    return float(np.exp(minimize_scalar(objective, bounds=ends, method="bounded", options=options).x))
 
 
 def test_float32_logits_with_true_temperature_two(draw):
@@ -34,7 +45,7 @@ def test_float32_logits_with_true_temperature_two(draw):
     assert not found.summary_.at_bound
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 10_000),
     classes=st.integers(2, 6),
@@ -42,14 +53,15 @@ def test_float32_logits_with_true_temperature_two(draw):
     temperature=st.floats(0.1, 10),
     n=st.integers(50, 150),
 )
-def test_equals_a_slow_search(draw, seed, classes, scale, temperature, n):
+@pytest.mark.parametrize("prior_scale", [None, 0.25, 2.0])
+def test_equals_a_slow_search(draw, prior_scale, seed, classes, scale, temperature, n):
     logits, targets = draw(n, classes, scale=scale, temperature=temperature, seed=seed)
     if (logits.argmax(axis=1) == targets).all() or len(set(targets)) < 2:
         return
-    found = TemperatureScaling(bounds=(1e-3, 1e3))
-    expected = slow_temperature(logits, targets)
-    if not 2e-3 < expected < 5e2:
+    found = TemperatureScaling(bounds=(1e-3, 1e3), prior_scale=prior_scale)
+    if not 2e-3 < slow_temperature(logits, targets) < 5e2:
         return
+    expected = slow_temperature(logits, targets, prior_scale)
     found.fit(logits, targets)
     assert found.temperature_ == pytest.approx(expected, rel=1e-4)
     assert found.summary_.nll_after == pytest.approx(slow_nll(logits, targets, expected), abs=1e-9)
@@ -58,8 +70,8 @@ def test_equals_a_slow_search(draw, seed, classes, scale, temperature, n):
 
 def test_scaling_and_shifting_logits(draw):
     logits, targets = draw()
-    plain = TemperatureScaling().fit(logits, targets)
-    moved = TemperatureScaling().fit(7.0 * logits + np.arange(len(logits))[:, None], targets)
+    plain = TemperatureScaling(prior_scale=None).fit(logits, targets)
+    moved = TemperatureScaling(prior_scale=None).fit(7.0 * logits + np.arange(len(logits))[:, None], targets)
     assert moved.temperature_ == pytest.approx(7.0 * plain.temperature_, rel=1e-9)
 
 
@@ -73,8 +85,9 @@ def test_every_precision_finds_the_same(draw):
 
 def test_huge_logits_do_not_overflow(draw):
     logits, targets = draw()
-    found = TemperatureScaling(bounds=(1e-9, 1e9)).fit(logits * 1e6, targets)
-    assert found.temperature_ == pytest.approx(1e6 * TemperatureScaling().fit(logits, targets).temperature_, rel=1e-6)
+    plain = TemperatureScaling(prior_scale=None).fit(logits, targets)
+    found = TemperatureScaling(bounds=(1e-9, 1e9), prior_scale=None).fit(logits * 1e6, targets)
+    assert found.temperature_ == pytest.approx(1e6 * plain.temperature_, rel=1e-6)
     assert np.isfinite(found.transform(logits * 1e6)).all()
 
 
@@ -151,6 +164,28 @@ def test_a_true_class_with_probability_zero_does_not_rule_the_temperature():
     assert 0.5 < found.temperature_ < 2.0
     assert found.summary_.cases == possible.sum()
     assert not found.identity_
+
+
+def test_few_cases_leave_the_temperature_close_to_one_and_many_do_not(draw):
+    """Networks that are calibrated: 30 cases must not move them far. On another scale the data win."""
+    logits, targets = draw(20_000, temperature=1.0)
+    moved = {None: [], 0.25: []}
+    for start in range(0, 3000, 30):
+        some = slice(start, start + 30)
+        for prior_scale, found in moved.items():
+            fitted = TemperatureScaling(prior_scale=prior_scale).fit(logits[some], targets[some])
+            found.append(abs(np.log(fitted.temperature_)))
+    assert np.mean(moved[0.25]) < 0.7 * np.mean(moved[None])
+    for factor in (0.1, 10.0):
+        likelihood = TemperatureScaling(prior_scale=None).fit(factor * logits[:300], targets[:300]).temperature_
+        found = TemperatureScaling().fit(factor * logits[:300], targets[:300]).temperature_
+        assert found == pytest.approx(likelihood, rel=0.05)
+
+
+@pytest.mark.parametrize("prior_scale", [0, -1.0, "wide", float("nan")])
+def test_a_prior_has_a_width(prior_scale):
+    with pytest.raises(InvalidInput, match="prior_scale must"):
+        TemperatureScaling(prior_scale=prior_scale)
 
 
 def test_an_impossible_truth_in_every_case_is_refused():

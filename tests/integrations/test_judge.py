@@ -55,14 +55,14 @@ def test_a_temperature_that_harms_the_test_cases_is_told(tmp_path):
         judge(tmp_path, too_sure, timid)
 
 
-@pytest.mark.parametrize(
-    ("validation", "options", "line"),
-    [
-        (99, {}, "validation must have at least 100 cases"),
-        (200, {"target_accuracy": 99}, "target_accuracy must"),
-    ],
-)
-def test_bad_input_is_one_line_and_writes_nothing(validation, options, line, tmp_path):
-    with pytest.raises(InvalidInput, match=f"^{line}"):
-        judge(tmp_path / "out", some(validation), **options)
+def test_bad_input_is_one_line_and_writes_nothing(tmp_path):
+    with pytest.raises(InvalidInput, match=r"^target_accuracy must"):
+        judge(tmp_path / "out", some(200), target_accuracy=99)
     assert not (tmp_path / "out").exists()
+
+
+def test_thirty_cases_get_a_cautious_temperature(tmp_path):
+    found = judge(tmp_path, some(30, scale=4.0))
+    assert found.policy.calibrator.summary_.cases == 15
+    fitted = TemperatureScaling(prior_scale=None).fit(some(30, scale=4.0).split(0.5, seed=0)[0])
+    assert 1.0 < found.policy.calibrator.temperature_ < fitted.temperature_

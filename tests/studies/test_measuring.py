@@ -32,7 +32,7 @@ def test_what_a_rule_of_the_validation_set_automates_of_the_test_set(sharpness):
     found = automation(validation, test)
     assert set(found) == {"0.98", "0.99"}
     first, second = validation.split(0.5, seed=0)
-    temperature = TemperatureScaling().fit(first.logits, first.targets).temperature_
+    temperature = TemperatureScaling(prior_scale=None).fit(first.logits, first.targets).temperature_
     for target, figures in found.items():
         plain = by_hand(choose_threshold(validation, float(target)), test, 1.0)
         assert (figures["share"], figures["accuracy"]) == pytest.approx(plain)

@@ -256,8 +256,7 @@ def test_the_plan_counts_the_validation_cases_that_are_held_out(tmp_path, counts
             assert f"{len(train):,} training images" in reasons["optimiser.batch_size"]
             words = reasons["calibration.share"]
             share = calibration_share(Recipe(), len(held_out))
-            if share is None:
-                assert words == f"no temperature, because {len(held_out)} validation cases are fewer than 100"
-            else:
-                cases = Predictions.from_logits(np.zeros((len(held_out), 2)), np.zeros(len(held_out), int))
-                assert words.startswith(f"{len(cases.split(share)[0])} of {len(held_out)} validation cases")
+            cases = Predictions.from_logits(np.zeros((len(held_out), 2)), np.zeros(len(held_out), int))
+            fitted = len(cases.split(share)[0])
+            assert words.startswith(f"{fitted} of {len(held_out)} validation cases")
+            assert ("with so few it stays close to 1" in words) == (fitted < 100)

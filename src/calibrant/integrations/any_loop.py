@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant.calibration.method_choice import warn_if_worse
-from calibrant.calibration.temperature import FEWEST_CASES, temperature_share
+from calibrant.calibration.temperature import temperature_share
 from calibrant.checks import as_array, fraction, is_tensor
 from calibrant.decisions import Policy, fit_policy
 from calibrant.decisions.policy import FILE_NAME
@@ -74,9 +74,9 @@ def judge(
 ) -> Judgement:
     """Fit the temperature, choose a rule and write predictions, policy and page into a folder.
 
-    The temperature gets a tenth of the validation cases, or 100 where that is more; the rule is chosen on the rest of
-    them behind the temperature. The page shows the test cases, which neither has seen. A warning says where the
-    temperature makes their NLL larger by more than chance.
+    The temperature gets a tenth of the validation cases, or 100 if that is more, but at most half; the rule is chosen
+    on the calibrated rest. The page shows the test cases, which neither has seen. A warning says if the temperature
+    makes their NLL larger by more than chance.
 
     Args:
         folder: Gets `predictions/val.npz`, `predictions/test.npz`, `policy.json` and `report.html`.
@@ -90,8 +90,6 @@ def judge(
     require_predictions(validation)
     fraction("target_accuracy", target_accuracy)
     share = temperature_share(len(validation))
-    if share * len(validation) < FEWEST_CASES:
-        raise invalid("validation", f"have at least {2 * FEWEST_CASES} cases for temperature and rule", len(validation))
     place = as_path(folder)
     policy = fit_policy(validation, target_accuracy, share=share, seed=seed, confidence=confidence)
     validation.save(place / "predictions" / "val.npz")

@@ -100,7 +100,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         logits = _logits(outputs, kind, self.smallest_)
         self.predictions_ = Predictions.from_logits(logits, _codes(y, self.classes_), class_names=named)
         if self.method == "temperature" and kind == "logits":
-            self.calibrator_ = TemperatureScaling(bounds=_ANY_UNIT).fit(self.predictions_)
+            self.calibrator_ = TemperatureScaling(bounds=_ANY_UNIT, prior_scale=None).fit(self.predictions_)
         else:
             self.calibrator_ = fit_calibrator(self.predictions_, self.method).calibrator
         for attribute in ("n_features_in_", "feature_names_in_"):

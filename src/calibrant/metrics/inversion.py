@@ -2,9 +2,14 @@
 
 A calibration error is made of absolute values, so noise can only raise it. Resampling adds the noise a second time:
 percentile intervals lie too high, and those of a calibrated model never reach 0. So this module simulates worlds. In
-world t a row with confidence c is right with probability c - t * d(c), where d has the shape of the observed gap; t = 0
-is perfect calibration. A world is kept unless the observed value lies in an outer tail of its simulations. The interval
-runs from the smallest to the largest true error of the worlds that are kept.
+world t a row with confidence c is right with probability c - t * d(c); t = 0 is perfect calibration. A world is kept
+unless the observed value lies in an outer tail of its simulations. The interval runs from the smallest to the largest
+true error of the worlds that are kept.
+
+How much noise raises an error depends on where the true gaps d lie. For a given true error it is most if they lie in a
+few bins, because all others then show noise alone, and least if every bin has a gap of the size of its noise. So there
+are two shapes of d: the local one, in which only clear gaps are real, decides the lower end, and the spread one, in
+which no gap is smaller than its noise, decides the upper end.
 """
 
 import math
@@ -14,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from calibrant.metrics.binning import Bins, Floats, bin_edges, rounded
 from calibrant.metrics.confidences import Confidences, Ranked
@@ -21,7 +27,11 @@ from calibrant.metrics.functions import confidences_of
 from calibrant.metrics.metric import METRICS, SET_METRICS, Metric, set_metric
 from calibrant.predictions import Predictions
 
-_WORLDS = (0.0, 0.15, 0.35, 0.6, 0.85, 1.0, 1.15, 1.4, 2.0, 3.0, 5.0)
+_WORLDS = (0.0, 0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 1.0, 1.15, 1.4, 2.0, 3.0, 5.0)
+_LOW_WORLDS, _HIGH_WORLDS = _WORLDS[:10], _WORLDS[3:]  # enough for one end
+# A gap this many standard errors from 0 is clear: of 15 bins without a gap, one shows such a gap in 17 % of draws.
+_CLEAR = 2.5
+_FEWEST_DRAWS = 200
 # Simulations work on groups of neighbouring rows instead of rows; more groups change no digit that matters.
 _GROUPS = 128
 # The same for the grid of the smooth ECE, whose bandwidth is rarely below a hundredth.
@@ -56,18 +66,18 @@ def calibration_errors(
     Errors of sets of fewer than ten rows are left out.
     """
     # Half of the draws for each of the two signs that a gap can have, but enough to see the tails.
-    draws = max(-(-n_resamples // 2), min(_MOST_FOR_TAILS, math.ceil(2.0 / (1.0 - level))))
-    tails = (1.0 - level) / 2.0, 0.5, (1.0 + level) / 2.0
+    draws = max(-(-n_resamples // 2), _FEWEST_DRAWS, min(_MOST_FOR_TAILS, math.ceil(8.0 / (1.0 - level))))
+    tail = (1.0 - level) / 2.0
     rows, generator = confidences_of(predictions, n_bins), np.random.default_rng([seed, 1])
     ranked = rows.ranked
     groups = _Groups.of(ranked, n_bins, [bin_edges(n_bins, rows.precision)])
-    plausible = _invert(groups, _with_interval(METRICS), draws, tails, generator)
+    plausible = _invert(groups, _with_interval(METRICS), draws, tail, generator)
     for threshold in thresholds:
         inside = ranked.above(float(rounded(np.asarray([threshold]), rows.precision)[0]))
         if inside.total[0] >= _ENOUGH:
             edges = [bin_edges(n_bins, rows.precision, low) for low in (0.0, threshold)]
             groups = _Groups.of(inside, n_bins, edges, threshold)
-            errors = _invert(groups, _with_interval(SET_METRICS), draws, tails, generator)
+            errors = _invert(groups, _with_interval(SET_METRICS), draws, tail, generator)
             plausible |= {set_metric(name, threshold): value for name, value in errors.items()}
     return plausible
 
@@ -113,20 +123,24 @@ class _Groups:
         sums = bins.count[0], bins.confidence[0], bins.correct_sum[0]
         return cls(*sums, lows, np.searchsorted(cuts, mass), low)
 
-    def shape(self) -> Floats:
-        """The observed gap of each group's bin of equal mass, all with the sign of the whole gap.
+    def shapes(self) -> tuple[Floats, Floats]:
+        """The gaps of the spread and of the local shape, one for each group, from the gaps of bins of equal mass.
 
-        Errors of bins see the size of a gap alone. The sign matters to the KS and the smooth error, in which gaps of
-        both signs hide each other: with one sign their upper ends are on the safe side.
+        In the spread shape all gaps have the sign of the whole gap. Errors of bins see the size of a gap alone. The
+        sign matters to the KS and the smooth error, in which gaps of both signs hide each other: with one sign their
+        upper ends are on the safe side.
         """
         count = np.add.reduceat(self.size, self.mass)
-        surplus = np.add.reduceat(self.size * self.confidence - self.right, self.mass)
-        # Never less than the noise of the bin: a gap that happens to be 0 is not known to be 0. With 1 / count the
-        # worlds reach far enough even if a few rows are all right.
-        mean = np.add.reduceat(self.size * self.confidence, self.mass) / count
-        gap = np.maximum(np.abs(surplus / count), np.sqrt((mean * (1.0 - mean) + 1.0 / count) / count))
-        sign = 1.0 if surplus.sum() >= 0.0 else -1.0
-        return np.repeat(gap, np.diff(self.mass, append=len(self.size))) * sign
+        confidence = np.add.reduceat(self.size * self.confidence, self.mass)
+        right = np.add.reduceat(self.right, self.mass)
+        gap, mean = (confidence - right) / count, confidence / count
+        # With 1 / count the worlds reach far enough even if a few rows are all right.
+        noise = np.sqrt((mean * (1.0 - mean) + 1.0 / count) / count)
+        spread = np.maximum(np.abs(gap), noise) * np.where(confidence.sum() >= right.sum(), 1.0, -1.0)
+        clearness = np.abs(gap) / noise
+        local = np.where(clearness >= min(_CLEAR, clearness.max()), gap, 0.0)
+        groups = np.diff(self.mass, append=len(self.size))
+        return np.repeat(spread, groups), np.repeat(local, groups)
 
 
 class _Simulated(Confidences):
@@ -151,64 +165,83 @@ def _add_bins(sums: tuple[Floats, Floats, Floats], starts: NDArray[np.int64]) ->
 
 
 def _invert(
-    groups: _Groups, metrics: list[Metric], draws: int, tails: tuple[float, ...], generator: np.random.Generator
+    groups: _Groups, metrics: list[Metric], draws: int, tail: float, generator: np.random.Generator
 ) -> dict[str, Plausible]:
     # How many rows fall into which group is chance, too.
     rows = int(groups.size.sum())
     size = generator.multinomial(rows, groups.size / rows, size=draws)
-    shape = groups.shape()
-    seen = _worlds(groups, metrics, shape, size, tails, generator)
-    # Gaps of the other sign can hide behind a small error as well.
-    other = _worlds(groups, metrics, -shape, size, tails, generator)
-    return {name: each._replace(high=max(each.high, other[name].high)) for name, each in seen.items()}
+    spread, local = groups.shapes()
+    plausible = {}
+    families = (spread, _WORLDS), (-spread, _HIGH_WORLDS), (local, _LOW_WORLDS)
+    sides = [_worlds(groups, metrics, shape, worlds, size, tail, generator) for shape, worlds in families]
+    for metric in metrics:
+        # Gaps of the other sign can hide behind a small error as well.
+        seen, other, clear = (side[metric.name] for side in sides)
+        low = min(seen.low, clear.low)
+        plausible[metric.name] = Plausible(low, max(low, seen.centre), max(seen.high, other.high))
+    return plausible
 
 
 def _worlds(
     groups: _Groups,
     metrics: list[Metric],
     shape: Floats,
+    worlds: tuple[float, ...],
     size: NDArray[np.int64],
-    tails: tuple[float, ...],
+    tail: float,
     generator: np.random.Generator,
 ) -> dict[str, Plausible]:
     observed = _Simulated(groups, groups.size[None], groups.right[None])
-    quantiles: dict[str, list[Floats]] = {metric.name: [] for metric in metrics}
+    simulations: dict[str, list[Floats]] = {metric.name: [] for metric in metrics}
     truths: dict[str, list[float]] = {metric.name: [] for metric in metrics}
-    for world in _WORLDS:
+    for world in worlds:
         accuracy = np.clip(groups.confidence - world * shape, 0.0, 1.0)
         right = generator.binomial(size, accuracy)
         simulated = _Simulated(groups, size.astype(np.float64), right.astype(np.float64))
         endless = groups.size[None] * _ENDLESS
         without_noise = _Simulated(groups, endless, endless * accuracy)
         for metric in metrics:
-            # The k-th of n simulations leaves k / (n + 1) of all to come below it, so few do not mean too narrow.
-            values = metric.compute(simulated)
-            quantiles[metric.name].append(np.quantile(values, tails, method="weibull"))
+            simulations[metric.name].append(np.asarray(metric.compute(simulated)))
             truths[metric.name].append(float(metric.compute(without_noise)[0]))
-    return {
-        metric.name: _kept(
-            float(metric.compute(observed)[0]), np.stack(quantiles[metric.name]), np.asarray(truths[metric.name])
-        )
-        for metric in metrics
-    }
+    plausible = {}
+    for metric in metrics:
+        value = float(metric.compute(observed)[0])
+        plausible[metric.name] = _kept(value, np.stack(simulations[metric.name]), np.asarray(truths[metric.name]), tail)
+    return plausible
 
 
-def _kept(observed: float, quantiles: Floats, truths: Floats) -> Plausible:
-    """Where the observed value leaves the simulations of the worlds, in true errors."""
-    truths[0] = 0.0  # but for rounding
-    # Simulated quantiles rise with the world but for their own noise.
-    lower, middle, upper = np.maximum.accumulate(quantiles, axis=0).T
+def _kept(observed: float, simulations: Floats, truths: Floats, tail: float) -> Plausible:
+    """The true errors of the worlds, one per row, whose simulations show the observed value or a more extreme one."""
+    truths = np.where(truths < 1e-12, 0.0, truths)  # but for rounding
     # Counts are whole numbers, so a simulation may show the observed value itself, but for rounding: that counts as it.
-    low, centre = (_crossing(observed - 1e-12, each, truths) for each in (upper, middle))
-    return Plausible(low, max(low, centre), max(low, centre, _crossing(observed + 1e-12, lower, truths)))
+    above = _evidence(simulations >= observed - 1e-12, observed, simulations)
+    below = _evidence(simulations <= observed + 1e-12, observed, simulations)
+    low = _crossing(np.maximum.accumulate(above), float(ndtri(tail)), truths)
+    high = _crossing(-np.minimum.accumulate(below), -float(ndtri(tail)), truths)
+    centre = _crossing(np.maximum.accumulate(above), 0.0, truths)
+    return Plausible(low, max(low, centre), max(low, centre, high))
 
 
-def _crossing(observed: float, quantile: Floats, truths: Floats) -> float:
-    """The true error at which a quantile rises above the observed value."""
-    index = int(np.searchsorted(quantile, observed))
+def _evidence(extreme: NDArray[np.bool_], observed: float, simulations: Floats) -> Floats:
+    """The normal quantile of the share of simulations that are as extreme as the observed value, for each world.
+
+    If none is, or all are, the distance from their mean in standard deviations tells how far in the tail it lies.
+    """
+    draws = simulations.shape[1]
+    count = extreme.sum(axis=1)
+    quantile = ndtri((count + 0.5) / (draws + 1.0))
+    spread = np.maximum(simulations.std(axis=1), 1e-300)
+    distance = np.abs(observed - simulations.mean(axis=1)) / spread
+    quantile = np.where(count == 0, np.minimum(quantile, -distance), quantile)
+    return np.asarray(np.where(count == draws, np.maximum(quantile, distance), quantile))
+
+
+def _crossing(quantiles: Floats, limit: float, truths: Floats) -> float:
+    """The true error at which rising quantiles reach a limit."""
+    index = int(np.searchsorted(quantiles, limit))
     if index == 0:
         return float(truths[0])
-    if index == len(quantile):
+    if index == len(quantiles):
         return float(truths[-1])
-    part = (observed - quantile[index - 1]) / max(quantile[index] - quantile[index - 1], 1e-300)
+    part = (limit - quantiles[index - 1]) / max(quantiles[index] - quantiles[index - 1], 1e-300)
     return float(truths[index - 1] + part * (truths[index] - truths[index - 1]))

@@ -501,7 +501,7 @@ def fit_temperature(validation: Predictions) -> tuple[float, tuple[str, ...]]:
         # Warnings become notes: a small validation set without mistakes must not stop a study.
         warnings.simplefilter("ignore", CalibrantWarning)
         try:
-            scaling = TemperatureScaling().fit(validation.logits, validation.targets)
+            scaling = TemperatureScaling(prior_scale=None).fit(validation.logits, validation.targets)
         except InvalidInput as error:
             # A single class, or a network with the same scores for every image: the run is recorded without scaling.
             return 1.0, (f"not fitted, the temperature stays 1: {error}",)

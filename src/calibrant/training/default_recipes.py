@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from calibrant.calibration.temperature import FEWEST_CASES, temperature_share
+from calibrant.calibration.temperature import CAUTIOUS_CASES, temperature_share
 from calibrant.training.data import Dataset, extent_of
 from calibrant.training.data.load import Extent
 from calibrant.training.data.spec import own_data
@@ -114,11 +114,11 @@ def _calibration(validation: int) -> Derived:
     share = 0.1
     if many:
         share = 0.2
-    fitted = temperature_share(validation, share) * validation
     # Rounded as `Predictions.split` does.
-    why = f"{math.ceil(fitted - 0.5):,} of {validation:,} validation cases for the temperature, the others for promises"
-    if fitted < FEWEST_CASES:
-        why = f"no temperature, because {validation:,} validation cases are fewer than {2 * FEWEST_CASES}"
+    fitted = math.ceil(temperature_share(validation, share) * validation - 0.5)
+    why = f"{fitted:,} of {validation:,} validation cases for the temperature, the others for promises"
+    if fitted < CAUTIOUS_CASES:
+        why += "; with so few it stays close to 1 unless they are clear"
     return Derived("calibration.share", share, why, many)
 
 

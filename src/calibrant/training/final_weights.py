@@ -113,7 +113,7 @@ def selection_figure(select: str, validation: Predictions) -> float:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrantWarning)
             try:
-                scaling = TemperatureScaling().fit(validation.logits, validation.targets)
+                scaling = TemperatureScaling(prior_scale=None).fit(validation.logits, validation.targets)
             except InvalidInput:  # a network that gives every image the same scores has no temperature
                 return negative_log_likelihood(validation)
         validation = validation.with_logits(validation.logits.astype("float64") / scaling.temperature_)

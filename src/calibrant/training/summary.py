@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.calibration import TemperatureScaling
-from calibrant.calibration.temperature import FEWEST_CASES, temperature_share
+from calibrant.calibration.temperature import temperature_share
 from calibrant.decisions import Policy, choose_threshold
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.metrics import evaluate, evaluate_classes, expected_calibration_error
@@ -22,15 +22,14 @@ from calibrant.training.setup import Setup
 
 
 def calibration_share(recipe: Recipe, cases: int) -> float | None:
-    """The share of the validation cases for the temperature; None if there are too few or the recipe wants none.
+    """The share of the validation cases for the temperature; None if the recipe wants none.
 
     >>> [calibration_share(Recipe(), cases) for cases in (5000, 99)]
-    [0.1, None]
+    [0.1, 0.5]
     """
-    share = temperature_share(cases, recipe.calibration.share)
-    if recipe.calibration.method == "none" or share * cases < FEWEST_CASES:
+    if recipe.calibration.method == "none":
         return None
-    return share
+    return temperature_share(cases, recipe.calibration.share)
 
 
 def calibrate_run(run: Run) -> dict[str, Any] | None:
@@ -93,9 +92,7 @@ def find_failures(run: Run, log: Sequence[Line], calibration: dict[str, Any] | N
 
 def _no_temperature(run: Run, cases: int) -> str:
     start = "No temperature was fitted, so confidence is as the network gives it:"
-    if calibration_share(run.recipe, cases) is not None:
-        return f"{start} the validation cases or the predictions on them do not differ."
-    return f"{start} there are {cases} validation cases, and it takes {2 * FEWEST_CASES}. {_more_validation(run)}"
+    return f"{start} the {cases} validation cases or the predictions on them do not differ. {_more_validation(run)}"
 
 
 def _more_validation(run: Run) -> str:
