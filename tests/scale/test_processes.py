@@ -80,7 +80,7 @@ def test_jobs_share_cores_and_take_turns_on_gpus():
 def test_a_task_exits_as_a_command_does(tmp_path, work, code, message):
     (tmp_path / "own_task.py").write_text(
         "from calibrant.errors import InvalidInput\n"
-        "from calibrant.scale import task_main\n"
+        "from calibrant.scale.processes import task_main\n"
         "def work():\n"
         f"    error = {work}\n"
         "    if error:\n"

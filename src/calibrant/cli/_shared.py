@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from calibrant.defaults import Kind
 from calibrant.errors import CalibrantWarning, one_line, printable
-from calibrant.scale import ExecutorName
+from calibrant.scale.work import ExecutorName
 from calibrant.tables import Table
 
 

@@ -18,7 +18,8 @@ from calibrant.cli._shared import (
     with_positive,
 )
 from calibrant.errors import CalibrantWarning
-from calibrant.scale import Executor, make_executor, refuse_on_cluster
+from calibrant.scale import Executor, make_executor
+from calibrant.scale.work import refuse_on_cluster
 
 
 def calibrate(

@@ -22,7 +22,8 @@ from calibrant.cli._shared import (
 )
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import CheckFailed
-from calibrant.scale import make_executor, refuse_on_cluster
+from calibrant.scale import make_executor
+from calibrant.scale.work import refuse_on_cluster
 
 if TYPE_CHECKING:
     from calibrant.metrics import Evaluation

@@ -8,7 +8,8 @@ from cyclopts import Parameter
 
 from calibrant.cli._shared import Address, Columns, ExecutorFlag, Json, KindFlag, answer
 from calibrant.errors import CheckFailed, invalid
-from calibrant.scale import make_executor, refuse_on_cluster
+from calibrant.scale import make_executor
+from calibrant.scale.work import refuse_on_cluster
 
 
 def monitor(

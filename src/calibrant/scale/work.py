@@ -22,15 +22,12 @@ class Task:
 
     Attributes:
         name: Name of the task in messages.
-        module: The module; it is run as `python -m MODULE`.
-        arguments: Its arguments.
+        module, arguments: It is run as `python -m MODULE ARGUMENTS`.
         log: File to which its output is appended.
-        accelerator: "cpu", "cuda", or "auto" for a GPU if there is one.
-        devices: Number of GPUs, if it uses any.
-        cpus: Number of processor cores that it keeps busy.
+        accelerator, devices, cpus: "cpu", "cuda", or "auto" for a GPU if there is one; how many GPUs and cores it uses.
         environment: Variables that are added to its environment.
-        lock: A file that the task keeps locked. If the task is started again because its machine was lost, the new
-            process waits until the first one has released this file.
+        lock: A file that the task keeps locked. If its machine is lost and it is started again, the new process waits
+            until the first one has released this file.
     """
 
     name: str

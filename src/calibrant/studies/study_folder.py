@@ -14,7 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from calibrant.errors import CheckFailed, InvalidInput, invalid, printable
 from calibrant.files import as_path, locked, output_error, read_json, write_json
 from calibrant.predictions import Predictions
-from calibrant.scale import Ended, Executor, Task, run_tasks
+from calibrant.scale import Executor, Task, run_tasks
+from calibrant.scale.work import Ended
 from calibrant.studies.controls import against_controls, at_budgets, plans_without_control
 from calibrant.studies.records import Record, digests, record_run, scaled_by
 from calibrant.studies.referee import check_deciding_metric
