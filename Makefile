@@ -5,7 +5,7 @@ WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 1) + 1 )))
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint format bench docs site fuzz promises clean
+.PHONY: demo test lint format bench docs site fuzz promises hostile clean
 
 demo: .venv/.run
 	$(BIN)/calibrant demo
@@ -46,6 +46,10 @@ fuzz: .venv/.dev
 # Every promise of the package in many worlds, about half an hour on 2 cores. A run that was stopped goes on.
 promises: .venv/.dev
 	$(BIN)/python scripts/promises.py --counts .promises-counts.json --out results/benchmarks/promises.txt
+
+# Bad requests, damaged logs and kills under load, for the service.
+hostile: .venv/.dev
+	$(BIN)/python scripts/hostile.py
 
 clean:
 	rm -rf .venv dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,7 @@
 """An HTTP service around a `Decider`: decisions, labels and health."""
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -316,6 +317,8 @@ def _open_app(options: Mapping[str, Any]) -> "FastAPI":
         own["metrics_folder"] = Path(counts)
     app = create_app(decider, **own)
     app.state.decider = decider
+    # What was loaded stays, so that garbage collection need not look at it again and again.
+    gc.freeze()
     return app
 
 

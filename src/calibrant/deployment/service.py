@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
+from itertools import accumulate, repeat
+from operator import mul
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -77,6 +78,9 @@ class Service:
         self._in_flight = 0  # bytes of large bodies
         self.metrics = Metrics(metrics_folder)
         self._counting = threading.Lock()
+        # A case has a list per row of its input; ids and extras may have brackets in their text, too.
+        per_case = sum(1 + sum(accumulate(spec.shape[:-1], mul)) for spec in decider.contents.inputs)
+        self._most_lists = (most_cases + 1) * (per_case + 16)
         # The digests are computed once, not for every answer.
         self.versions = {"model": decider.contents.network, "policy": decider.policy.digest}
         self._queue: SimpleQueue[tuple[bytes, asyncio.Future[bytes]]] = SimpleQueue()
@@ -148,11 +152,17 @@ class Service:
 
     def _score(self, content: bytes) -> Scored | Exception:
         try:
+            self._check_lists(content)
             cases = read_body(content, CasesBody)
             self._check_number(cases.inputs)
             return self.decider.scored(**dict(cases))
         except Exception as error:  # noqa: BLE001 (the client gets it)
             return error
+
+    def _check_lists(self, content: bytes) -> None:
+        """Refuse a body with many more lists than cases, before each of them takes memory."""
+        if content.count(b"[") > self._most_lists:
+            raise TooLarge(f"a request must hold at most {self.most_cases:,} cases, got many more lists.")
 
     def _check_number(self, inputs: Any) -> None:
         arrays = [inputs]
