@@ -1,6 +1,8 @@
 import importlib
 import importlib.metadata
 import logging
+import os
+import subprocess
 import sys
 
 import pytest
@@ -20,17 +22,43 @@ def test_did_you_mean_lists_everything_when_nothing_is_close():
     assert did_you_mean("MNIST", ["digits", "mnist"]) == "Did you mean 'mnist'?"
 
 
-def test_a_torchvision_that_does_not_fit_is_one_line_with_two_ways_out(tmp_path, monkeypatch):
+@pytest.fixture
+def unusable_torchvision(tmp_path):
+    """A folder with a torchvision that was built for another torch."""
     (tmp_path / "torchvision").mkdir()
     (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms is missing')")
-    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "torchvision-9.0.dist-info").mkdir()
+    text = "Metadata-Version: 2.1\nName: torchvision\nVersion: 9.0\n"
+    (tmp_path / "torchvision-9.0.dist-info" / "METADATA").write_text(text)
+    return tmp_path
+
+
+def test_a_torchvision_that_does_not_fit_is_one_line_with_two_ways_out(unusable_torchvision, monkeypatch):
+    monkeypatch.syspath_prepend(unusable_torchvision)
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
-    with pytest.raises(InvalidInput) as told, importing("training", "Lightning", "train"):
+    with pytest.raises(InvalidInput) as caught, importing("timm:resnet18", "timm", "vision"):
         importlib.import_module("torchvision")
-    assert str(told.value) == (
-        "Lightning cannot be imported, because the installed torchvision does not fit torch (operator torchvision::nms "
+    assert str(caught.value) == (
+        "timm cannot be imported, because the installed torchvision does not fit torch (operator torchvision::nms "
         "is missing). Install the pair: pip install -U 'calibrant[vision]'; or: pip uninstall torchvision."
     )
+
+
+def test_a_torchvision_that_does_not_fit_does_not_break_what_needs_none(unusable_torchvision):
+    pytest.importorskip("lightning")
+    program = """
+from calibrant.training import Recipe
+from calibrant.training.setup import make_fabric
+import calibrant.integrations.lightning, calibrant.integrations.meters
+from calibrant.training.models import build_model
+make_fabric(Recipe(engine={"accelerator": "cpu"}))
+build_model("torchvision:resnet18", n_classes=2, image_shape=(3, 32, 32))
+"""
+    paths = os.pathsep.join([str(unusable_torchvision), *sys.path])
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
+    )
+    assert "InvalidInput: torchvision cannot be imported, because the installed torchvision does not" in ran.stderr
 
 
 def test_a_missing_library_names_its_extra_and_other_errors_stay_what_they_are():
