@@ -63,7 +63,10 @@ class Provenance(ShownFields):
     def of(cls, predictions: Predictions) -> Self:
         """What predictions say about themselves."""
         origin = predictions.origin
-        return cls(predictions.kind, predictions.class_names or (), origin.sha256, origin.part)
+        names: tuple[str, ...] = ()
+        if predictions.has_all_classes:
+            names = predictions.class_names or ()
+        return cls(predictions.kind, names, origin.sha256, origin.part)
 
     def applied(self, source: str | Path | None, target: str | Path | None) -> Self:
         """The same with digests of two files: predictions, and what the calibrator made of them."""
@@ -206,6 +209,9 @@ class Calibrator(ABC):
         provenance = Provenance()
         if isinstance(logits, Predictions):
             provenance = Provenance.of(logits)
+            if not logits.has_all_classes and getattr(self, "mode", None) == "top-label":
+                way_out = f"Use {self.method}, which then calibrates this confidence."
+                raise invalid("method", "not be a top-label one for a class and its confidence", self.method, way_out)
         matrix, classes = check_fit(*as_arrays(logits, targets))
         self._check_parameters()
         self.provenance_ = provenance
@@ -241,6 +247,8 @@ class Calibrator(ABC):
         """
         require_predictions(predictions)
         self._refuse_unfitted()
+        if not predictions.has_all_classes or self.provenance_.kind in ("confidence", "score"):
+            return self._calibrate_top(predictions)
         if predictions.n_classes != self.n_classes_:
             rule = f"have the {self.n_classes_} classes that the calibrator was fitted on"
             raise invalid("predictions", rule, f"{predictions.n_classes} classes", "Use predictions of the same model.")
@@ -250,6 +258,16 @@ class Calibrator(ABC):
         if names is not None:
             ordered = in_order_of(names, predictions, where="predictions")
         calibrated = ordered.with_logits(self.transform_logits(ordered.as_logits()))
+        calibrated.origin = replace(predictions.origin, calibrated_by=self.digest)
+        return calibrated
+
+    def _calibrate_top(self, predictions: Predictions) -> Predictions:
+        """Calibrate the confidence of the predicted class: the probability that the prediction is right."""
+        if predictions.kind != self.provenance_.kind:
+            rule = f"have the kind that the calibrator was fitted on, {self.provenance_.kind}"
+            raise invalid("predictions", rule, predictions.kind, "Fit a calibrator on predictions of this kind.")
+        logs = self.transform_logits(predictions.right_or_wrong_logits())
+        calibrated = predictions.with_confidence(np.minimum(np.exp(logs[:, 1]), 1.0))
         calibrated.origin = replace(predictions.origin, calibrated_by=self.digest)
         return calibrated
 
@@ -497,6 +515,8 @@ def as_arrays(logits: Any, targets: Any) -> tuple[Any, Any]:
         return logits, targets
     if targets is not None:
         raise invalid("targets", "be left out with predictions, which hold them", type(targets).__name__)
+    if not logits.has_all_classes:
+        return logits.right_or_wrong_logits(), logits.correct.astype(np.int64)
     return logits.as_logits(), logits.targets
 
 

@@ -201,18 +201,29 @@ def warn_if_worse(before: Predictions, after: Predictions, *, used: Sequence[str
         after: The calibrated ones.
         used: Methods that the warning does not advise, because they were asked for or found best.
     """
-    change = np.minimum(after.nll, 1e6) - np.minimum(before.nll, 1e6)
+    if before.kind == "score":  # it has no NLL
+        return
+    losses = [np.minimum(_losses(each), 1e6) for each in (before, after)]
+    change = losses[1] - losses[0]
     if change.mean() > 2.0 * change.std() / len(change) ** 0.5:
         others = [name for name in ("temperature", "best") if name not in used]
         advice = "or leave the scores as they are"
         if others:
             advice = f"or use the method {' or '.join(others)}"
         warnings.warn(
-            f"calibration made the NLL of the predictions it was applied to larger: {before.nll.mean():.4g} before, "
-            f"{after.nll.mean():.4g} after. Fit on more cases, {advice}.",
+            f"calibration made the NLL of the predictions it was applied to larger: {losses[0].mean():.4g} before, "
+            f"{losses[1].mean():.4g} after. Fit on more cases, {advice}.",
             CalibrantWarning,
             stacklevel=2,
         )
+
+
+def _losses(predictions: Predictions) -> Floats:
+    """NLL of each row; for a class and its confidence that of "right or wrong"."""
+    if predictions.has_all_classes:
+        return predictions.nll
+    with np.errstate(divide="ignore"):
+        return -np.log(np.where(predictions.correct, predictions.confidence, 1.0 - predictions.confidence))
 
 
 def select_calibrator(
@@ -241,6 +252,8 @@ def select_calibrator(
     """
     if methods is None:
         methods = _worth_trying(*check_fit(*as_arrays(logits, targets))[0].shape)
+        if isinstance(logits, Predictions) and not logits.has_all_classes:
+            methods = [name for name in methods if name in _FOR_ONE_CONFIDENCE]
     if isinstance(methods, str) or not methods:
         raise invalid("methods", "be a list of at least one method", repr(methods))
     for name in methods:

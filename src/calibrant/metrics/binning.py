@@ -39,7 +39,7 @@ def rounded(values: Floats, precision: Precision) -> Floats:
 
 def edge_precision(predictions: Predictions) -> Precision:
     """Precision of the confidences: that of given probabilities, or float64 if a softmax computed them."""
-    if predictions.kind == "probabilities":
+    if predictions.kind in ("probabilities", "confidence"):
         return predictions.precision
     return "float64"
 

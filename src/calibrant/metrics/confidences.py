@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.errors import InvalidInput
 from calibrant.metrics.binning import Bins, Floats, bin_edges, rounded, sum_bins
 from calibrant.predictions.rows import Precision
 
@@ -218,6 +219,7 @@ class Confidences:
     """
 
     cells = _CELLS
+    are_ranks = False
 
     def __init__(
         self, ranked: Ranked, n_bins: int, precision: Precision, *, low: float = 0.0, all_rows: Floats | None = None
@@ -228,6 +230,11 @@ class Confidences:
 
     def bins(self, low: float = 0.0) -> Bins:
         """Sums over equal-width bins on [low, 1]."""
+        if self.are_ranks:
+            way_out = "Calibrate them first, for example with calibrate --method vector."
+            raise InvalidInput(
+                f"Calibration errors need confidences in 0..1, and these scores are only ranked. {way_out}"
+            )
         if low not in self._bins:
             self._bins[low] = self._make_bins(bin_edges(self.n_bins, self.precision, low))
         return self._bins[low]
@@ -302,6 +309,14 @@ class RowConfidences(Confidences):
     def ranked(self) -> Ranked:  # type: ignore[override]
         """The rows in order."""
         return Ranked.of_rows(self.confidence, self.correct, self.weights)
+
+    def only_ranked(self) -> "RowConfidences":
+        """The same with ranks between 0 and 1 for confidences: scores of any scale, which are only ranked."""
+        distinct, places = np.unique(self.confidence, return_inverse=True)
+        ranks = (places + 1.0) / (len(distinct) + 1.0)
+        ranked = RowConfidences(ranks, self.correct, self.n_bins, "float64", self.weights)
+        ranked.are_ranks = True
+        return ranked
 
     def _make_bins(self, edges: Floats) -> Bins:
         return sum_bins(self.confidence, self.correct, edges, self.weights)

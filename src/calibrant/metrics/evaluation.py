@@ -114,7 +114,8 @@ class Evaluation(Result):
         n: Rows.
         n_classes: Classes; "classes" in JSON.
         n_bins: Bins of the binned metrics.
-        metrics: Value of each metric of all rows by name, None if it is not defined (AUROC if all rows are right). An
+        metrics: Value of each metric of all rows by name, None if it is not defined (AUROC if all rows are right; NLL
+            for a class and its confidence). An
             NLL is infinite if a target has probability 0 (null in JSON). In JSON these keys stand beside the others.
         noise_floor: Mean ECE of a perfectly calibrated model with these confidences.
         noise_floor_95: Its 95 % quantile.
@@ -154,7 +155,7 @@ class Evaluation(Result):
         """Plain values for JSON, which has no infinity: an infinite NLL, or end of its interval, becomes None."""
         content: dict[str, Any] = {"n": self.n, "classes": self.n_classes, "n_bins": self.n_bins}
         content |= {name: _finite(value) for name, value in self.metrics.items()}
-        content |= {"noise_floor": self.noise_floor, "noise_floor_95": self.noise_floor_95}
+        content |= {"noise_floor": _finite(self.noise_floor), "noise_floor_95": _finite(self.noise_floor_95)}
         content["thresholds"] = []
         for row in self.thresholds:
             values = asdict(row)
@@ -173,7 +174,7 @@ class Evaluation(Result):
             own = dict(content)
             own["n_classes"] = own.pop("classes")
             own["metrics"] = {name: own.pop(name) for name in METRICS if name in own}
-            if own["metrics"]["nll"] is None:
+            if own["metrics"]["nll"] is None and own["metrics"]["brier"] is not None:
                 own["metrics"]["nll"] = math.inf
             own["thresholds"] = [{**row, "threshold": row["delta"]} for row in own["thresholds"]]
             for row in own["thresholds"]:
@@ -186,7 +187,10 @@ class Evaluation(Result):
             raise
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise invalid("content", "be what Evaluation.to_dict gave", f"something else ({error})") from error
-        undefined = [name for name, value in evaluation.metrics.items() if value is None and name != "auroc"]
+        may_miss = {"auroc"}
+        if evaluation.metrics["nll"] is None:
+            may_miss |= {name for name, metric in METRICS.items() if metric.all_classes}
+        undefined = [name for name, value in evaluation.metrics.items() if value is None and name not in may_miss]
         if undefined:
             raise invalid("content", "be an undamaged evaluation", f"no value of {undefined[0]}")
         return evaluation
@@ -200,6 +204,12 @@ class Evaluation(Result):
 
 def _finite(value: float | None) -> float | None:
     if value is None or not math.isfinite(value):
+        return None
+    return value
+
+
+def _defined(value: float) -> float | None:
+    if math.isnan(value):
         return None
     return value
 
@@ -241,26 +251,39 @@ def read_sums(predictions: Predictions, n_bins: int, weights: Floats | None = No
             before = totals.get(metric.name, 0.0)
             if metric.reads_rows:
                 totals[metric.name] = before + weighted_sum(metric.row_values(chunk), chunk.weights)
-            elif metric.family == "table":
+            elif metric.family == "table" and (predictions.has_all_classes or not metric.all_classes):
                 totals[metric.name] = before + metric.compute(chunk)
     wrong_targets, wrong_weights = predictions.targets[~correct], weights
     if weights is not None:
         wrong_weights = weights[~correct]
     counts = np.bincount(predictions.targets, weights, classes), np.bincount(wrong_targets, wrong_weights, classes)
     rows = RowConfidences(confidence, correct, n_bins, precision, weights)
+    if predictions.kind == "score":
+        rows = rows.only_ranked()
     return Sums(len(predictions), totals, *counts), rows
 
 
-def finish(sums: Sums, confidences: Confidences, limits: Sequence[float], floor: NoiseFloor) -> Evaluation:
-    """The evaluation of rows from their sums and confidences."""
+def finish(
+    sums: Sums,
+    confidences: Confidences,
+    limits: Sequence[float],
+    floor: NoiseFloor | None,
+) -> Evaluation:
+    """The evaluation of rows from their sums and confidences; without a noise floor, confidences are only ranked."""
     values: dict[str, float | None] = {}
     for name, metric in METRICS.items():
-        if metric.reads_confidences:
+        if floor is None and metric.family == "calibration":
+            values[name] = None
+        elif metric.reads_confidences:
             values[name] = metric.value(confidences)
+        elif name not in sums.metrics:
+            values[name] = None
         elif metric.finish is None:
-            values[name] = float(sums.metrics[name]) / sums.rows
+            values[name] = _defined(float(sums.metrics[name]) / sums.rows)
         else:
             values[name] = metric.finish(sums.metrics[name], sums.rows)
+    if floor is None:
+        floor, limits = NoiseFloor(math.nan, math.nan), ()
     there = sums.class_rows > 0
     return Evaluation(
         n=sums.rows,
@@ -310,7 +333,9 @@ def evaluate(
     own_weights = optional_weights(predictions, weights)
     own_clusters = check_clusters(predictions, clusters)
     sums, rows = read_sums(predictions, n_bins, own_weights)
-    floor = simulate_noise(noise_bins(rows.confidence, n_bins, rows.precision, own_weights), seed=seed)
+    floor = None
+    if predictions.kind != "score":
+        floor = simulate_noise(noise_bins(rows.confidence, n_bins, rows.precision, own_weights), seed=seed)
     evaluation = finish(sums, rows, limits, floor)
     if not n_resamples:
         return evaluation

@@ -54,7 +54,10 @@ def confidences_of(
     require_predictions(predictions)
     own_weights = optional_weights(predictions, weights)
     rows = predictions.confidence, predictions.correct
-    return RowConfidences(*rows, check_bins(n_bins), edge_precision(predictions), own_weights)
+    confidences = RowConfidences(*rows, check_bins(n_bins), edge_precision(predictions), own_weights)
+    if predictions.kind == "score":
+        return confidences.only_ranked()
+    return confidences
 
 
 # -- calibration errors ------------------------------------------------------------------------------------------------
@@ -483,8 +486,10 @@ def accuracy_coverage(predictions: Predictions, *, weights: Weights | None = Non
 
 _ALL_ROWS = (
     Metric("test_error", "test error", "lower", "share", lambda chunk: ~chunk.correct, main=True),
-    Metric("nll", "NLL", "lower", "mean", lambda chunk: chunk.nll, scale="log", percent=False, main=True),
-    Metric("brier", "Brier score", "lower", "mean", squared_distance, scale="log", percent=False),
+    Metric(
+        "nll", "NLL", "lower", "mean", lambda chunk: chunk.nll, scale="log", percent=False, main=True, all_classes=True
+    ),
+    Metric("brier", "Brier score", "lower", "mean", squared_distance, scale="log", percent=False, all_classes=True),
     Metric("ece", "ECE", "lower", "calibration", lambda rows: expected_errors(rows.bins()), main=True),
     Metric("ece_equal_mass", "ECE, equal mass", "lower", "calibration", lambda rows: expected_errors(rows.equal_mass)),
     Metric(
@@ -502,6 +507,7 @@ _ALL_ROWS = (
         "table",
         class_gaps,
         finish=class_error,
+        all_classes=True,
         no_interval="How far noise raises it depends on whether the true gaps lie in many cells or in a few.",
     ),
     Metric("smooth_ece", "smooth ECE", "lower", "calibration", smooth_errors),

@@ -224,10 +224,11 @@ def resample_models(
     """
     settings = [(each.n_bins, [row.threshold for row in each.thresholds]) for each in evaluations]
     measures = [_Measure(model, *own, paired=paired) for model, own in zip(models, settings, strict=True)]
-    errors = [
-        calibration_errors(model, *own, n_resamples=n_resamples, seed=seed, level=level)
-        for model, own in zip(models, settings, strict=True)
-    ]
+    errors: list[dict[str, Plausible]] = []
+    for model, own in zip(models, settings, strict=True):
+        errors.append({})
+        if model.kind != "score":
+            errors[-1] = calibration_errors(model, *own, n_resamples=n_resamples, seed=seed, level=level)
     draws = _resample(measures, len(models[0]), n_resamples, seed)
     return [Resampled(*each, level) for each in zip(evaluations, draws, errors, strict=True)]
 

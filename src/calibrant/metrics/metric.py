@@ -96,6 +96,8 @@ class Metric(ShownFields):
         percent: Whether tables show it in percent. If so, it lies in 0..1.
         main: Whether it belongs to the few metrics that the Python prompt and tables of groups show.
         no_interval: Why the metric has no interval; empty if it has one.
+        all_classes: Whether it reads the probabilities of all classes or the NLL. Then it is not defined for a class
+            and its confidence.
         counts_rows: Whether the definition depends on the number of rows, so that a row of weight 2 is not exactly the
             same as two rows.
     """
@@ -112,6 +114,7 @@ class Metric(ShownFields):
     main: bool = False
     no_interval: str = ""
     counts_rows: bool = False
+    all_classes: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a definition that cannot work."""
@@ -135,7 +138,9 @@ class Metric(ShownFields):
         return self.family in ("calibration", "ranking")
 
     def row_values(self, chunk: Chunk) -> NDArray[Any]:
-        """The value of each row of a chunk."""
+        """The value of each row of a chunk; NaN if it needs all classes and there is only the predicted one."""
+        if self.all_classes and not chunk.probabilities.shape[1]:
+            return np.full(chunk.targets.shape, np.nan)
         values = np.asarray(self.compute(chunk))
         if values.shape != chunk.targets.shape:
             raise invalid(f"compute of {self.name}", "return one value per row", f"shape {values.shape}")

@@ -45,6 +45,9 @@ def evaluation_overview(evaluation: "Evaluation", *, main: bool = False) -> Tabl
     for name, value in evaluation.values().items():
         if main and not definition(name).main:
             continue
+        # Not defined for scores of the predicted class alone, or for scores that are only ranked.
+        if value is None and (definition(name).all_classes or math.isnan(evaluation.noise_floor)):
+            continue
         rows.append([label(name), _number(name, value), _range(name, (ends or {}).get(name))])
         if name == "ece":
             upper = f"95 % below {_number(name, evaluation.noise_floor_95)}"
