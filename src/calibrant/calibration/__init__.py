@@ -2,7 +2,7 @@
 
 from calibrant.calibration.affine import DirichletScaling, MatrixScaling, VectorScaling
 from calibrant.calibration.base import Calibrator, Progress
-from calibrant.calibration.curves import BetaCalibration, HistogramBinning, IsotonicCalibration
+from calibrant.calibration.curves import BetaCalibration, HistogramBinning, IsotonicCalibration, PlattScaling
 from calibrant.calibration.method_choice import METHODS, fit_calibrator, make_calibrator, select_calibrator
 from calibrant.calibration.prior import PriorCorrection
 from calibrant.calibration.temperature import TemperatureScaling, calibrate_parts, fit_parts
@@ -15,6 +15,7 @@ __all__ = [
     "HistogramBinning",
     "IsotonicCalibration",
     "MatrixScaling",
+    "PlattScaling",
     "PriorCorrection",
     "Progress",
     "TemperatureScaling",

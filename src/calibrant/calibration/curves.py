@@ -306,6 +306,59 @@ class BetaCalibration(Calibrator):
             raise ValueError("slopes of at least 0 are needed")
 
 
+class PlattScaling(Calibrator):
+    """A logistic curve of the difference of two logits (Platt 1999): a * z + b with a of at least 0.
+
+    For two classes, and for a class and its score: then z is the score, on any scale.
+
+    Attributes:
+        slope_: a.
+        shift_: b.
+    """
+
+    method: ClassVar[str] = "platt"
+
+    def _fit(self, logits: Matrix, targets: Integers) -> Progress:
+        if self.n_classes_ != 2:
+            raise invalid("logits", "have two classes for Platt scaling", self.n_classes_, "Use vector scaling.")
+        difference = np.asarray(logits[:, 1], dtype=np.float64) - logits[:, 0]
+        hit = (targets == 1).astype(np.float64)
+        centre, spread = difference.mean(), max(float(difference.std()), 1e-12)
+        scaled = np.stack([(difference - centre) / spread, np.ones_like(difference)], axis=1)
+
+        def loss(free: Floats) -> tuple[float, Floats]:
+            score = scaled @ free
+            value = float(np.logaddexp(0.0, score).mean() - (score * hit).mean())
+            return value, scaled.T @ (expit(score) - hit) / len(hit)
+
+        # No steeper than what two neighbouring cases can tell: separable cases have no optimum.
+        bounds = [(0.0, _LARGEST_SLOPE), (-_LARGEST_SLOPE, _LARGEST_SLOPE)]
+        found = minimize(loss, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-15})
+        self.slope_ = float(found.x[0]) / spread
+        self.shift_ = float(found.x[1]) - self.slope_ * float(centre)
+        at_bound = bool(np.abs(found.x).max() >= _LARGEST_SLOPE)
+        return Progress(bool(found.success), at_bound, int(found.nit))
+
+    def _formula(self, operations: Operations, logits: Any) -> Any:
+        difference = operations.columns(logits, [1]) - operations.columns(logits, [0])
+        score = self.slope_ * difference + self.shift_
+        return operations.join(-operations.softplus(score), -operations.softplus(-score))
+
+    def fitted_numbers(self) -> dict[str, float]:
+        """Slope and shift."""
+        return {"slope": self.slope_, "shift": self.shift_}
+
+    def _state(self) -> dict[str, Any]:
+        return {"slope": self.slope_, "shift": self.shift_}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        self.slope_, self.shift_ = float(state["slope"]), float(state["shift"])
+        if not (
+            math.isfinite(self.slope_) and math.isfinite(self.shift_) and self.slope_ >= 0 and self.n_classes_ == 2
+        ):
+            raise ValueError("a slope of at least 0 and two classes are needed")
+
+
 def _separated(scores: Floats, hit: Any) -> bool:
     return bool(scores[hit].min() > scores[~hit].max())
 

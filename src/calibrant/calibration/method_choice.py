@@ -4,13 +4,14 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from calibrant.calibration.affine import DirichletScaling, MatrixScaling, VectorScaling, check_folds, stratified_folds
 from calibrant.calibration.base import Calibrator, Progress, as_arrays, check_fit
-from calibrant.calibration.curves import BetaCalibration, HistogramBinning, IsotonicCalibration
+from calibrant.calibration.curves import BetaCalibration, HistogramBinning, IsotonicCalibration, PlattScaling
 from calibrant.calibration.operations import Floats, Integers, Matrix, Operations
 from calibrant.calibration.temperature import TemperatureScaling
 from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
@@ -56,6 +57,10 @@ METHODS: dict[str, Callable[[], Calibrator]] = {
     "dirichlet": DirichletScaling,
     "matrix": MatrixScaling,
 }
+
+
+# Those that map one confidence in different ways.
+_FOR_ONE_CONFIDENCE = ("none", "temperature", "platt", "beta", "histogram", "isotonic")
 
 
 @dataclass(frozen=True)
@@ -125,8 +130,10 @@ def _behind(candidate: Candidate) -> str:
 
 def make_calibrator(name: str) -> Calibrator:
     """A fresh calibrator by its name in `METHODS`, with default parameters."""
+    if name == PlattScaling.method:  # for two classes, or a class and its score
+        return PlattScaling()
     if not isinstance(name, str) or name not in METHODS:
-        raise invalid("method", "be a known one", repr(name), did_you_mean(str(name), METHODS))
+        raise invalid("method", "be a known one", repr(name), did_you_mean(str(name), [*METHODS, "platt"]))
     return METHODS[name]()
 
 
@@ -253,7 +260,7 @@ def select_calibrator(
     if methods is None:
         methods = _worth_trying(*check_fit(*as_arrays(logits, targets))[0].shape)
         if isinstance(logits, Predictions) and not logits.has_all_classes:
-            methods = [name for name in methods if name in _FOR_ONE_CONFIDENCE]
+            methods = _FOR_ONE_CONFIDENCE
     if isinstance(methods, str) or not methods:
         raise invalid("methods", "be a list of at least one method", repr(methods))
     for name in methods:
@@ -262,7 +269,7 @@ def select_calibrator(
     for place, name in enumerate(methods):
         if progress is not None:
             progress(name, place, len(methods))
-        losses[name] = cross_validated_nll(METHODS[name], logits, targets, folds=folds, seed=seed)
+        losses[name] = cross_validated_nll(partial(make_calibrator, name), logits, targets, folds=folds, seed=seed)
     best = min(losses, key=lambda name: float(losses[name].mean()))
     candidates = [_compare(name, loss, losses[best]) for name, loss in losses.items()]
     candidates.sort(key=lambda candidate: candidate.nll)

@@ -87,7 +87,8 @@ def calibrate(
     before, after = evaluate(test, thresholds=(0.95,)), evaluate(calibrated, thresholds=(0.95,))
     calibrated.save(paths.predictions)
     calibrator.provenance_ = calibrator.provenance_.applied(applied_to, paths.predictions)
-    policy = Policy(cases.n_classes, calibrator, class_names=cases.class_names)
+    stated = cases.as_right_or_wrong()
+    policy = Policy(stated.n_classes, calibrator, class_names=stated.class_names)
     if paths.policy.is_file():
         old = Policy.load(paths.policy)
         if old.n_classes == policy.n_classes:

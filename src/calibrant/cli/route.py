@@ -104,6 +104,7 @@ def fit(
         out: Where to write the policy. Default: policy.json in the run folder that the predictions belong to, or beside
             them.
     """
+    from calibrant.calibration import make_calibrator
     from calibrant.decisions import (
         Policy,
         cheapest_threshold,
@@ -119,14 +120,19 @@ def fit(
     target = out or policy_path(path)
     refuse_overwriting([target], [path])
     given = load_predictions(path, kind=kind, columns=columns)
+    stated = given
+    if not per_class:
+        stated = given.as_right_or_wrong()
+    start = Policy(stated.n_classes, class_names=stated.class_names)
     fitting = None
     if calibrate:
-        start, some = _with_temperature(given, share, seed, clusters)
-        if score is not None:
-            fitting = start.calibrate(some)
-    elif raw or not (policy or target).is_file():
-        start = Policy(given.n_classes, class_names=given.class_names)
-    else:
+        some = _share_of(given, share, seed, clusters)
+        # Scores without a scale need an offset, too, and nobody knows which confidences they will reach.
+        method = {"score": "platt"}.get(given.kind, "temperature")
+        start = start.with_calibrator(make_calibrator(method).fit(some))
+        if score is not None or given.kind == "score":
+            fitting, search = start.calibrate(some), "split"
+    elif not raw and (policy or target).is_file():
         start = Policy.load(policy or target).with_rule(None)
     start = _remembering(start, target)
     cases = start.calibrate(start.unseen(given))
@@ -174,18 +180,13 @@ def _noted(rule: _R, weights: str | None, seed: int, drawn: "Predictions", cases
     return note_weights(rule, weights, seed, drawn, cases)
 
 
-def _with_temperature(
-    cases: "Predictions", share: float | None, seed: int, clusters: str | None
-) -> "tuple[Policy, Predictions]":
-    """A policy with a temperature that is fitted on a random share of the cases, or of their clusters; that share."""
-    from calibrant.calibration import TemperatureScaling
+def _share_of(cases: "Predictions", share: float | None, seed: int, clusters: str | None) -> "Predictions":
+    """A random share of the cases, or of their clusters, for a calibrator."""
     from calibrant.calibration.temperature import temperature_share
-    from calibrant.decisions import Policy
 
     if share is None:
         share = temperature_share(len(cases))
-    some, _ = cases.split(share, seed=seed, clusters=clusters)
-    return Policy(cases.n_classes, TemperatureScaling().fit(some), class_names=cases.class_names), some
+    return cases.split(share, seed=seed, clusters=clusters)[0]
 
 
 def _remembering(policy: "Policy", path: Path) -> "Policy":

@@ -296,6 +296,8 @@ def _fixed_search(
     reserve: float,
 ) -> RoutingRule:
     """Test thresholds that were fixed in advance, and take the lowest or the cheapest that is kept."""
+    if not per_class:
+        predictions = predictions.as_right_or_wrong()
     costs = check_costs(cost_error, cost_review, cost_matrix, predictions)
     routed = route_all(predictions, score)
     correct = routed.predicted == predictions.targets

@@ -80,7 +80,8 @@ class Policy(Displayed):
         whole("n_classes", self.n_classes, 2)
         if self.calibrator is not None:
             self.calibrator.digest  # noqa: B018 (raises if it is not fitted)
-            _same_classes("calibrator", self.calibrator.n_classes_, self.n_classes)
+            if self.calibrator.provenance_.kind not in ("confidence", "score"):  # these calibrate one confidence
+                _same_classes("calibrator", self.calibrator.n_classes_, self.n_classes)
         if isinstance(self.rule, RoutingRule):
             _same_classes("rule", self.rule.n_classes, self.n_classes)
         elif self.rule is not None:
@@ -169,7 +170,7 @@ class Policy(Displayed):
         """Calibrated predictions, in the policy's order of classes."""
         require_predictions(predictions)
         predictions = with_class_names(predictions, self.class_names)
-        if predictions.n_classes != self.n_classes:
+        if predictions.has_all_classes and predictions.n_classes != self.n_classes:
             raise InvalidInput(
                 f"This policy is for {self.n_classes} classes and cannot be applied to {predictions.n_classes}. "
                 "Fit one on predictions with these classes."
@@ -419,7 +420,10 @@ def fit_policy(
             )
         some, rest = predictions.split(share, seed=seed, clusters=clusters)
         calibrator = fit_calibrator(some, calibrator, seed=seed).calibrator
-    policy = Policy(predictions.n_classes, calibrator, class_names=predictions.class_names)
+    stated = predictions
+    if not options.get("per_class"):
+        stated = predictions.as_right_or_wrong()
+    policy = Policy(stated.n_classes, calibrator, class_names=stated.class_names)
     if some is not None and score is not None:
         options["fitting"] = policy.calibrate(some)
     rule = choose_threshold(policy.calibrate(rest), target_accuracy, score=score, seed=seed, **options)

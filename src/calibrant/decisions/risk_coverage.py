@@ -83,6 +83,7 @@ def check_costs(
     review = positive("cost_review", cost_review)
     if cost_matrix is None:
         return CostModel(positive("cost_error", cost_error), review, None)
+    predictions.require_all_classes("A cost matrix")
     return CostModel(None, review, _check_matrix(cost_matrix, predictions.n_classes))
 
 
@@ -240,6 +241,7 @@ def cheapest_threshold(
     >>> cheapest_threshold(predictions, cost_error=10, cost_review=1).threshold
     0.8
     """
+    predictions = predictions.as_right_or_wrong()
     costs = check_costs(cost_error, cost_review, cost_matrix, predictions)
     if costs is None:
         raise invalid("cost_error and cost_review", "be given where nothing is promised", "none")

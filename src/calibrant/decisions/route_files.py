@@ -5,7 +5,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -18,7 +18,7 @@ from calibrant.decisions.policy import Policy
 from calibrant.decisions.rule import Routed, percent
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path, atomic_folder, atomic_stream
-from calibrant.predictions import Block, Kind, Origin, Scan, names_or_numbers, scan, table_writer
+from calibrant.predictions import Block, Kind, Origin, Predictions, Scan, names_or_numbers, scan, table_writer
 from calibrant.predictions.npz import calibrated_by
 from calibrant.predictions.reader import DistinctIds
 from calibrant.scale import Executor, fold
@@ -103,9 +103,10 @@ class Router:
 
     def open(self, source: str | Path, kind: Kind | None, columns: Mapping[str, str] | None) -> Scan:
         """Predictions with the classes of the policy in their order; refused if they do not fit it."""
-        opened = scan(source, kind=kind, columns=columns)
+        opened = scan(source, kind=kind, columns=columns, known_classes=self.policy.class_names)
         rule = self.policy.routing
-        rule.check_classes(opened.n_classes)
+        if opened.answers is None:
+            rule.check_classes(opened.n_classes)
         if rule.group_thresholds is not None and rule.groups not in opened.extras:
             raise invalid(opened.where, f"have the column {rule.groups!r}, which decides the threshold", "none")
         for name in self.keep:
@@ -119,6 +120,8 @@ class Router:
             path = Path(source)
             self.policy.refuse_calibrated(Origin(path, calibrated_by=calibrated_by(path)))
             self.policy.calibrator.refuse_other_kind(opened.kind)
+        if opened.answers is not None:
+            return opened
         # Columns may stand in any order; names decide.
         return opened.with_class_names(names_or_numbers(self.policy.class_names, self.policy.n_classes))
 
@@ -128,7 +131,7 @@ class Router:
         suffix = path.suffix.lower()
         if suffix not in (".csv", ".parquet"):
             raise invalid("output", "end in one of .csv, .parquet", str(path))
-        names: NDArray[Any] = np.array(opened.class_names or (), dtype=object)
+        names: NDArray[Any] = np.array(names_or_numbers(opened.class_names, opened.n_classes), dtype=object)
         if suffix == ".csv":
             names = _guarded_column(names)
         with atomic_stream(path) as handle, table_writer(handle, suffix) as append:
@@ -178,7 +181,7 @@ class Router:
                 unknown += rule.unknown_groups(groups)
             lists: list[list[str]] = [[] for _ in range(len(block))]
             if block.predicted is not None:
-                routed = rule.decide_answers(block.predicted, self._confidence(block, opened), opened.kind, groups)
+                routed = self._decide_answers(block, opened)
             else:
                 probabilities = self.policy.probabilities(
                     block.scores, opened.kind, precision=opened.precision, first=block.start
@@ -190,11 +193,13 @@ class Router:
             automated += int(routed.automate.sum())
         return RouteCounts(cases, automated, unknown), distinct
 
-    def _confidence(self, block: Block, opened: Scan) -> NDArray[np.float64]:
-        """The score of each predicted class, for a class and a score."""
-        if self.policy.calibrator is not None:
-            raise InvalidInput(f"{opened.where} has a class and a score, which the policy's calibrator does not fit.")
-        return np.asarray(block.scores, dtype=np.float64)[:, 0]
+    def _decide_answers(self, block: Block, opened: Scan) -> Routed:
+        """Decide rows of a class and a score. The predicted class keeps its number in the file."""
+        names = names_or_numbers(opened.class_names, opened.n_classes)
+        cases: Any = {"kind": opened.kind, "classes": names, "extras": block.extras}
+        routed = self.policy.decide(Predictions.from_confidence(block.predicted, block.scores[:, 0], **cases))
+        assert block.predicted is not None
+        return replace(routed, predicted=block.predicted)
 
     def _shortlists(self, probabilities: NDArray[np.float64], automate: NDArray[np.bool_]) -> list[list[str]]:
         """The shortlist of each case by name, most probable first; empty for automated cases."""

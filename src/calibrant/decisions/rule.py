@@ -16,6 +16,7 @@ from calibrant.files import MOST_CLASSES, typed
 from calibrant.metrics.metric_tables import plain_table
 from calibrant.predictions import Kind, Predictions, in_order_of, names_or_numbers, require_predictions
 from calibrant.predictions.columns import as_class_names
+from calibrant.predictions.core import RIGHT_OR_WRONG
 from calibrant.predictions.rows import SUM_TOLERANCE, Precision, as_scores, probabilities_of, refuse_scores
 from calibrant.tables import FEW, Displayed, ShownFields, Table
 
@@ -345,7 +346,8 @@ class RoutingRule(Displayed, Part):
     def in_own_order(self, predictions: Predictions, *, where: str = "predictions") -> Predictions:
         """`predictions` in the order of the rule's classes. Other classes are refused."""
         require_predictions(predictions)
-        predictions = with_class_names(predictions, self.class_names)
+        if not predictions.has_all_classes:
+            return with_class_names(predictions, self.class_names)
         self.check_classes(predictions.n_classes)
         return in_order_of(self.class_names, predictions, where=where)
 
@@ -381,9 +383,12 @@ class RoutingRule(Displayed, Part):
         return Routed(confidence >= self._cuts(predicted, groups), predicted, confidence, confidence)
 
     def _cuts(self, predicted: NDArray[np.int64], groups: NDArray[Any] | None) -> NDArray[np.float64]:
-        """The threshold of each case."""
+        """The threshold of each case. A class that a rule for each class does not know is never automated."""
         if self.group_thresholds is None:
-            return self.thresholds[predicted]
+            if self.class_thresholds is None:
+                return np.full(len(predicted), self.thresholds[0])
+            known_classes = np.append(self.thresholds, math.inf)
+            return known_classes[np.minimum(predicted, self.n_classes)]
         if groups is None:
             raise InvalidInput(
                 f"This rule has a threshold for each value of {self.groups!r}. Pass cases with that column."
@@ -499,25 +504,13 @@ def route_all(predictions: Predictions, score: str | None = None) -> Routed:
 
 
 def with_class_names(predictions: Predictions, class_names: tuple[str, ...] | None) -> Predictions:
-    """A class and a score whose classes have the numbers of a rule; predictions of all classes as they are."""
-    known = predictions.class_names
-    if predictions.has_all_classes or class_names is None or known is None or known == class_names:
+    """A class and a score whose classes have the numbers of a rule; predictions of all classes as they are.
+
+    Classes that the rule does not know come after its own. A rule that treats all classes alike knows none.
+    """
+    if predictions.has_all_classes or class_names in (None, RIGHT_OR_WRONG, predictions.class_names):
         return predictions
-    names = np.asarray(known, dtype=object)
-    targets = None
-    if predictions.has_targets:
-        targets = names[predictions.targets]
-    renamed = Predictions.from_confidence(
-        names[predictions.predicted],
-        predictions.confidence,
-        targets,
-        kind=predictions.kind,  # type: ignore[arg-type]  # one of the two
-        classes=class_names,
-        ids=predictions.ids,
-        extras=dict(predictions.extras),
-    )
-    renamed.origin = predictions.origin
-    return renamed
+    return predictions.recoded(class_names or ())
 
 
 def told_apart(thresholds: list[float]) -> list[str]:

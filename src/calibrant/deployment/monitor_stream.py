@@ -21,7 +21,7 @@ from calibrant.deployment.log import DecisionLog
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path
 from calibrant.predictions import Kind, Predictions, Scan, names_or_numbers, prediction_files, read_table, scan
-from calibrant.predictions.core import load_part
+from calibrant.predictions.core import RIGHT_OR_WRONG, load_part
 from calibrant.predictions.reader import DistinctIds
 from calibrant.predictions.table_files import table_columns
 from calibrant.scale import Executor, map_parts
@@ -142,6 +142,8 @@ class Stream:
             raise InvalidInput("This policy has no rule, so there is nothing to watch. Fit one: calibrant route fit.")
         known: dict[str, Any] = {"ids": predictions.ids, "extras": predictions.extras, "policy": policy}
         calibrated = policy.calibrate(predictions)
+        if isinstance(rule, RoutingRule) and rule.class_thresholds is None:
+            calibrated = calibrated.as_right_or_wrong()
         if isinstance(rule, BinaryRule):
             called = np.asarray(rule.decide(calibrated))
             decided = np.where(called == "positive", rule.positive, 1 - rule.positive)
@@ -429,6 +431,10 @@ def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: 
     automate = _read_automate(table, where)
     ids = [unguarded(str(value)) for value in table["id"]]
     class_names = names_or_numbers(rule.class_names, rule.n_classes)
+    predicted = _whole_numbers(table["predicted"], f"{where}: predicted")
+    if rule.class_names == RIGHT_OR_WRONG and "class" in table:  # a class and a score: any classes
+        class_names = _all_classes(table, labels)
+        predicted = np.array([class_names.index(_text(value)) for value in table["class"]])
     truth = np.full(len(ids), -1)
     for column in _TRUTH:
         if column in table:
@@ -439,6 +445,9 @@ def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: 
         if (truth >= 0).any():
             raise invalid("labels", f"be left out where {where} has labels of its own", str(labels))
         truth, order = _join_labels(ids, _read_labels(as_path(labels, "labels"), class_names), str(labels))
+    if rule.class_names == RIGHT_OR_WRONG and "class" in table:
+        truth = np.where(truth < 0, -1, truth == predicted)
+        predicted = np.ones(len(ids), np.int64)
     times = listed = None
     if "time" in table:
         times = [str(value) for value in table["time"]]
@@ -447,7 +456,7 @@ def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: 
     stream = Stream.of_decisions(
         rule,
         automate,
-        _whole_numbers(table["predicted"], f"{where}: predicted"),
+        predicted,
         _numbers(table["confidence"], f"{where}: confidence"),
         targets=truth,
         ids=ids,
@@ -459,6 +468,15 @@ def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: 
         listed=listed,
     )
     return replace(stream, policy=policy)
+
+
+def _all_classes(table: dict[str, list[Any]], labels: str | Path | None) -> tuple[str, ...]:
+    """All classes that decisions and labels name."""
+    columns = [table["class"], *(table[name] for name in _TRUTH if name in table)]
+    if labels is not None:
+        columns += [column for name, column in read_table(as_path(labels, "labels")).items() if name in _TRUTH]
+    named = {_text(value) for column in columns for value in column}
+    return tuple(sorted(named - {"", "-1"}))
 
 
 def _read_automate(table: dict[str, list[Any]], where: str) -> list[bool]:

@@ -28,6 +28,7 @@ from calibrant.deployment.signals import (
 )
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import Predictions, names_or_numbers
+from calibrant.predictions.core import RIGHT_OR_WRONG
 from calibrant.tables import Displayed, Table
 
 
@@ -389,6 +390,8 @@ def _compare(stream: Stream, reference: Predictions, level: float, seed: int) ->
     if stream.part is not None:
         reference = _same_part(reference, *stream.part)
     ordered = rule.in_own_order(reference, where="reference")
+    if getattr(rule, "class_thresholds", None) is None:
+        ordered = ordered.as_right_or_wrong()
     routed = Stream.of_predictions(Policy(ordered.n_classes, rule=rule), ordered)
     before, after = np.arange(len(routed)), np.arange(len(stream))
     column = getattr(rule, "cluster_column", None)
@@ -396,15 +399,16 @@ def _compare(stream: Stream, reference: Predictions, level: float, seed: int) ->
         # Ranks are independent only for independent cases, so we compare the first case of each cluster.
         before = _first_of_each(_cluster_names(ordered.extras, column, "the reference"))
         after = _first_of_each(_cluster_names(stream.extras, column, "the stream"))
-    names = names_or_numbers(rule.class_names, reference.n_classes)
+    names = names_or_numbers(rule.class_names, ordered.n_classes)
     settings: dict[str, Any] = {"level": level / 3.0, "rows": after, "seed": seed}
-    return [
+    signals = [
         sameness_signal("share automated", routed.automate[before], stream.automate[after], **settings),
         sameness_signal("confidence", routed.confidence[before], stream.confidence[after], **settings),
-        sameness_signal(
-            "predicted classes", routed.predicted[before], stream.predicted[after], names=names, **settings
-        ),
     ]
+    if names != RIGHT_OR_WRONG:  # of a class and a score only "right" and "wrong" are kept
+        predicted = routed.predicted[before], stream.predicted[after]
+        signals.append(sameness_signal("predicted classes", *predicted, names=names, **settings))
+    return signals
 
 
 def _same_part(reference: Predictions, column: str, value: str) -> Predictions:

@@ -231,7 +231,7 @@ class Confidences:
     def bins(self, low: float = 0.0) -> Bins:
         """Sums over equal-width bins on [low, 1]."""
         if self.are_ranks:
-            way_out = "Calibrate them first, for example with calibrate --method vector."
+            way_out = "Calibrate them first, for example with calibrate --method platt."
             raise InvalidInput(
                 f"Calibration errors need confidences in 0..1, and these scores are only ranked. {way_out}"
             )

@@ -146,7 +146,7 @@ class Resampled(ShownFields):
         None for metrics without intervals, and if a value or its range is not defined. For calibration errors the range
         is made for verdicts alone: it is right if it leaves 0 out, but close to 0 it is wider than its level says.
         """
-        ours, theirs = self.evaluation.values()[name], other.evaluation.values()[name]
+        ours, theirs = self.evaluation.values().get(name), other.evaluation.values().get(name)
         if ours is None or theirs is None or definition(name).no_interval:
             return None
         parts = self.range(name), other.range(name)

@@ -47,6 +47,8 @@ from calibrant.predictions.rows import (
 from calibrant.predictions.table_files import FrameSource, arrow_table, table_writer
 from calibrant.tables import Table
 
+RIGHT_OR_WRONG = ("wrong", "right")
+"""Classes of a rule for predictions of a class and a score: whether the prediction is right."""
 _PREFIX = {"logits": "logit_", "probabilities": "probability_"}
 # Rows that a notebook shows.
 _SHOWN_ROWS = 5
@@ -231,26 +233,52 @@ class Predictions:
             true = as_array("targets", targets)
         names = _all_labels(answers, true, classes)
         count = _n_answers(answers, true, names)
-        self = cls._join_answers(kind, confidence, as_targets(answers, len(answers), count, names, name="predicted"))
-        rows = len(self)
-        self._class_names = names
-        self._n_answers = count
-        if true is None:
-            self._targets, self._unlabelled = np.zeros(rows, np.int64), True
-        else:
-            self._targets = as_targets(true, rows, count, names)
-        self._ids = as_ids(ids, rows)
-        self._extras = as_extras(extras, rows)
-        return self
+        rows = len(answers)
+        codes = as_targets(answers, rows, count, names, name="predicted")
+        if true is not None:
+            true = as_targets(true, rows, count, names)
+        return cls._join_answers(kind, confidence, codes, true, ids, (count, names), extras)
 
     @classmethod
-    def _join_answers(cls, kind: Kind, confidence: Any, answers: NDArray[np.int64]) -> Self:
-        """Put predicted classes and their scores together, without targets, ids, names and extras."""
+    def _join_answers(
+        cls,
+        kind: Kind,
+        confidence: Any,
+        answers: NDArray[np.int64],
+        targets: NDArray[np.int64] | None,
+        ids: Any,
+        classes: tuple[int, tuple[str, ...] | None],
+        extras: Any,
+    ) -> Self:
+        """Put predicted classes, their scores and the rest together. `classes` is their number and their names."""
         self = cls.__new__(cls)
-        self._kind = kind
-        scores, self._precision = as_top_scores(confidence, kind, len(answers))
-        self._scores, self._answers = scores[:, None], answers
+        rows = len(answers)
+        scores, self._precision = as_top_scores(confidence, kind, rows)
+        self._kind, self._scores, self._answers = kind, scores[:, None], answers
+        self._unlabelled = targets is None
+        self._targets = np.zeros(rows, np.int64)
+        if targets is not None:
+            self._targets = targets
+        self._n_answers, self._class_names = classes
+        self._ids, self._extras = as_ids(ids, rows), as_extras(extras, rows)
         return self
+
+    def _same_answers(self, **changed: Any) -> Self:
+        """Predictions of a class and a score with some parts changed."""
+        parts: dict[str, Any] = {
+            "kind": self._kind,
+            "confidence": self._scores[:][:, 0],
+            "answers": self._answers,
+            "targets": self._targets,
+            "ids": self.ids,
+            "classes": (self.n_classes, self._class_names),
+            "extras": self._extras,
+        }
+        if self._unlabelled:
+            parts["targets"] = None
+        same = self._join_answers(**parts | changed)
+        same.origin = self.origin
+        return same
 
     @classmethod
     def from_frame(
@@ -439,22 +467,38 @@ class Predictions:
         """For a class and a score: two logits per row, of "the prediction is wrong" and "it is right"."""
         top = self.confidence
         if self._kind == "score":
+            # A softmax of large scores would be 1 for all of them. Beyond 10 only the logarithm grows.
+            size = np.abs(top)
+            top = np.where(size <= 10.0, top, np.sign(top) * (10.0 + np.log1p(np.maximum(size - 10.0, 0.0))))
             return np.stack([np.zeros_like(top), top], axis=1)
         return np.asarray(logits_of(np.stack([1.0 - top, top], axis=1), "probabilities", "float64"))
 
+    def as_right_or_wrong(self) -> Self:
+        """For a class and a score: the same rows with the classes "wrong" and "right", all predicted to be right.
+
+        Rules and monitors that treat all classes alike need no more, and later cases may have any classes.
+        Predictions with scores of all classes are returned as they are.
+        """
+        if self._answers is None or self._class_names == RIGHT_OR_WRONG:
+            return self
+        changed: dict[str, Any] = {"answers": np.ones(len(self), np.int64), "classes": (2, RIGHT_OR_WRONG)}
+        if self.has_targets:
+            changed["targets"] = self.correct.astype(np.int64)
+        return self._same_answers(**changed)
+
+    def recoded(self, class_names: Sequence[str]) -> Self:
+        """For a class and a score: the same rows with classes in the order of these names; others come after them."""
+        own = names_or_numbers(self._class_names, self.n_classes)
+        names = (*class_names, *(name for name in own if name not in class_names))
+        places = np.asarray([names.index(name) for name in own])
+        changed: dict[str, Any] = {"answers": places[self.predicted], "classes": (len(names), names)}
+        if self.has_targets:
+            changed["targets"] = places[self._targets]
+        return self._same_answers(**changed)
+
     def with_confidence(self, confidence: Any) -> Self:
         """Return the same rows with other confidences of the predicted classes."""
-        return self._with_answers(self._join_answers("confidence", confidence, self.predicted))
-
-    def _with_answers(self, other: Self, rows: Any = slice(None)) -> Self:
-        """Give predictions of a class and a score everything else that these have, for some rows."""
-        ids = self.ids
-        if ids is not None:
-            ids = ids[rows]
-        other._targets, other._unlabelled, other._ids = self._targets[rows], self._unlabelled, ids
-        other._class_names, other._n_answers = self._class_names, self.n_classes
-        other._extras = as_extras({name: values[rows] for name, values in self._extras.items()}, len(other))
-        return other
+        return self._same_answers(kind="confidence", confidence=confidence)
 
     def with_logits(self, logits: Any) -> Self:
         """Return the same rows, targets, ids, class names and extras with other scores, which are logits."""
@@ -513,8 +557,13 @@ class Predictions:
         """
         rows = as_rows(mask, len(self))
         if self._answers is not None:
-            scores = self._scores[rows][:, 0]
-            part = self._with_answers(self._join_answers(self._kind, scores, self._answers[rows]), rows)
+            changed: dict[str, Any] = {"confidence": self._scores[rows][:, 0], "answers": self._answers[rows]}
+            if self.has_targets:
+                changed["targets"] = self._targets[rows]
+            if self.ids is not None:
+                changed["ids"] = self.ids[rows]
+            changed["extras"] = {name: values[rows] for name, values in self._extras.items()}
+            part = self._same_answers(**changed)
         else:
             ids = self.ids
             if ids is not None:
@@ -691,11 +740,11 @@ class Predictions:
     @classmethod
     def _from_answers(cls, opened: Scan, content: Content) -> Self:
         assert content.predicted is not None
-        self = cls._join_answers(opened.kind, content.scores[:][:, 0], content.predicted)
-        self._targets, self._ids = content.targets, as_ids(content.ids, len(self))
-        self._class_names, self._n_answers = opened.class_names, opened.n_classes
-        self._extras = as_extras(content.extras, len(self))
-        return self
+        classes = opened.n_classes, opened.class_names
+        scores = content.scores[:][:, 0]
+        return cls._join_answers(
+            opened.kind, scores, content.predicted, content.targets, content.ids, classes, content.extras
+        )
 
     def _repr_html_(self) -> str:
         """Show the size and the first rows. Only these rows are read, because a large set may be on disk."""

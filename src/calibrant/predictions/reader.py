@@ -231,6 +231,7 @@ def scan(
     kind: Kind | None = None,
     columns: Mapping[str, str] | None = None,
     class_names: Sequence[str] | None = None,
+    known_classes: Sequence[str] | None = None,
 ) -> Scan:
     """Open a file of predictions, or a folder or pattern of files, to be read block by block.
 
@@ -243,11 +244,12 @@ def scan(
         columns: Other names of columns: `{"target": "label", "id": "case", "scores": "p_*"}`.
         class_names: Names of the classes, in the order wanted: for text labels of nameless classes, or for another
             order than the file's.
+        known_classes: Names that columns of scores may have, if nothing else says which columns these are.
     """
     if kind not in (None, *KINDS):
         raise invalid("kind", f"be one of {', '.join(KINDS)}", repr(kind))
     path = as_path(source, "source")
-    request = Request(kind, check_columns(columns), class_names)
+    request = Request(kind, check_columns(columns), class_names or known_classes)
     sources: list[PredictionSource] = []
     for file in prediction_files(path):
         sources.append(_FORMATS[file.suffix.lower()](file, request))
