@@ -348,6 +348,8 @@ class RoutingRule(Displayed, Part):
         require_predictions(predictions)
         if not predictions.has_all_classes:
             return with_class_names(predictions, self.class_names)
+        if self.class_names == RIGHT_OR_WRONG != predictions.class_names:
+            raise InvalidInput("This rule was fitted on a class and a score, and these are scores of all classes.")
         self.check_classes(predictions.n_classes)
         return in_order_of(self.class_names, predictions, where=where)
 
