@@ -11,10 +11,9 @@ from pathlib import Path
 from calibrant.studies import Record, read_records, summarise
 from calibrant.studies.result_tables import paper_tables
 from calibrant.tables import Table
-from paper.budget import budget_grid
-from paper.groups import Groups, group_records
-from paper.names import short_names
+from paper.findings import controls_table
 from paper.numbers import BASELINE
+from paper.runs import Groups, group_records, short_names
 
 Value = str | float | None
 _FIGURES = ("test_error", "nll", "brier", "ece", "auroc", "aurc", "share@0.95", "ece@0.95", "share@0.99")
@@ -23,6 +22,7 @@ _SCALED = ("nll", "ece", "auroc", "aurc", "share@0.95", "ece@0.95")
 _COLUMNS: dict[str, tuple[Callable[[Record], float | None], int]] = {
     "epochs": (lambda record: float(record.recipe["epochs"]), 0),
     "samples seen, millions": (lambda record: record.samples_seen / 1e6, 2),
+    "computing, %": (lambda record: 100 * record.compute_share, 1),
     "error, %": (lambda record: _percent(record.value("test_error")), 2),
     "NLL": (lambda record: record.value("nll"), 3),
     "NLL +TS": (lambda record: record.value("nll", scaled=True), 3),
@@ -55,6 +55,7 @@ def _line(record: Record, name: str) -> dict[str, Value]:
     line |= {"settings": record.variant, "seed": str(record.seed), "epochs": str(record.recipe["epochs"])}
     line |= {"samples_seen": str(record.samples_seen), "samples_full": str(record.samples_full)}
     line |= {"samples_scored": str(record.samples_scored), "temperature": record.temperature}
+    line |= {"compute_share": record.compute_share, "flops": record.flops, "resolution": str(record.resolution or "")}
     line |= {f"test_{figure.removeprefix('test_')}": record.value(figure) for figure in _FIGURES}
     line |= {f"test_scaled_{figure}": record.value(figure, scaled=True) for figure in _SCALED}
     line |= {"validation_error": record.validation["test_error"], "validation_nll": record.validation["nll"]}
@@ -69,11 +70,17 @@ def _line(record: Record, name: str) -> dict[str, Value]:
 
 
 def _word(value: Value) -> str:
-    return "" if value is None else value if isinstance(value, str) else f"{value:.6g}"
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    return f"{value:.6g}"
 
 
 def _percent(value: float | None) -> float | None:
-    return None if value is None else 100 * value
+    if value is None:
+        return None
+    return 100 * value
 
 
 def _automated(record: Record, part: str, target: str = "0.99") -> float | None:
@@ -85,9 +92,10 @@ def all_results_page(folder: str | Path) -> str:
     records = read_records(folder)
     groups = group_records(records)
     names = short_names(records)
+    plans = controls_table(groups)
     parts = [
         _section("runs", "All methods", _RUNS, _runs(groups, names)),
-        _section("equal-updates", "Plans beside their control", _EQUAL, _grid(_shortened(budget_grid(groups), names))),
+        _section("equal-updates", "Plans beside their control", _EQUAL, _grid(_shortened(plans, names))),
         _section("against-nll", "Differences from nll", _AGAINST, _against(groups, names)),
         _section("legend", "Short names", _LEGEND, _legend(records, names)),
     ]
@@ -104,10 +112,10 @@ _RUNS = (
     "A row says what a method gave, not what it is worth: methods here differ in cost and schedule."
 )
 _EQUAL = (
-    "A plan that rests samples costs as much as training on all of them for fewer epochs. So its control has the same "
-    "loss and schedule, all data, and as many updates. Recovered share: (control - plan) / (control - all updates); 1 "
-    "means that nothing was lost, 0 that the plan is worth no more than fewer epochs. Differences are paired by seed, "
-    "with Student's 95 % interval."
+    "A plan lets samples rest, or trains on smaller images first. Fewer epochs save as much: its control has the same "
+    "loss and schedule on all data at full size, and as much computing. Recovered: (control - plan) / (control - whole "
+    "run), with Fieller's interval; 1 means that nothing was lost, 0 that the plan is worth no more than fewer epochs. "
+    "Differences are over seeds, with 95 % intervals."
 )
 _AGAINST = (
     "Method minus nll on the paper's recipe, with the 95 % interval. Schedules and costs may differ: see the legend."

@@ -1,17 +1,115 @@
-"""Sections of `docs/paper.md`: our numbers beside the paper's, what was not run, and one setting at a time."""
+"""Our numbers beside the paper's: do they agree, why not, what was not run, and one setting at a time."""
 
-from collections.abc import Mapping, Sequence
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
 
+from calibrant.errors import did_you_mean, invalid
+from calibrant.files import read_toml
 from calibrant.studies import Record, summarise
 from calibrant.studies.ablation import ABLATIONS, METHOD, ablation_table
 from calibrant.studies.result_tables import metric_label, percent
+from calibrant.studies.study_results import Estimate, estimate
 from calibrant.tables import Table
-from paper.agreement import RULE, Agreement, Reasons, agreement, of_table, reason
-from paper.claims import BASELINES, runs_of
-from paper.groups import Groups, Place
+from calibrant.training import paper_recipe
+from paper.claims import BASELINES
 from paper.numbers import METRICS, VARIANTS, PaperRow, paper_rows
-from paper.readings import unrun_readings
+from paper.readings import TRAINING_IMAGES, unrun_readings
+from paper.runs import Groups, Place, runs_of
+
+Verdict = Literal["agrees", "ours is lower", "ours is higher", "not defined"]
+_ROUNDING = 0.00005
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One number of the paper beside ours, as fractions.
+
+    Attributes:
+        metric: Flat name.
+        paper: As printed.
+        ours: Mean and spread of our runs.
+        tolerance: What two honest experiments may differ by; None where ours is not defined.
+        verdict: The outcome.
+    """
+
+    metric: str
+    paper: float
+    ours: Estimate
+    tolerance: float | None
+    verdict: Verdict
+
+
+RULE = (
+    "The paper's number is one run, ours the mean of n. With s the standard deviation of one run (the larger of the "
+    "spread over our seeds and the standard error over test images, which is the width of a 95 % interval divided by "
+    "3.92; where that interval lies is not used), they agree if they differ by no more than "
+    "1.96 s √(1 + 1/n) plus half a printed digit, or, for ECE, if both lie below the 95 % quantile of what "
+    "perfect calibration shows by chance."
+)
+
+
+def agreement(row: PaperRow, records: Sequence[Record], metric: str) -> Agreement:
+    """Compare one number; `RULE` says how."""
+    paper = row.value(metric)
+    deviations = [record.deviation(metric) for record in records]
+    ours = estimate([record.value(metric) for record in records], deviations)
+    if ours.mean is None:
+        return Agreement(metric, paper, ours, None, "not defined")
+    known = [each for each in deviations if each is not None]
+    deviation = statistics.fmean(known or [0.0])
+    if ours.over == "seeds":
+        deviation = max(deviation, ours.spread or 0.0)
+    tolerance = 1.96 * deviation * math.sqrt(1.0 + 1.0 / len(records)) + _ROUNDING
+    difference = ours.mean - paper
+    floor = min(record.evaluation().noise_floor_95 for record in records)
+    both_chance = metric == "ece" and max(paper, ours.mean) <= floor
+    if both_chance or abs(difference) <= tolerance:
+        return Agreement(metric, paper, ours, tolerance, "agrees")
+    return Agreement(metric, paper, ours, tolerance, "ours is lower" if difference < 0 else "ours is higher")
+
+
+Reasons = Mapping[str, Mapping[str, str]]
+
+
+def reason(reasons: Reasons, row: PaperRow, metric: str) -> str:
+    """Why a number differs, for that metric or for the whole row; empty where nobody has said so yet."""
+    found = reasons.get(key_of(row), {})
+    return found.get(metric, found.get("all", ""))
+
+
+def of_table(reasons: Reasons, data: str, model: str) -> str:
+    """What explains numbers of every row on a data set; empty where nothing does."""
+    return reasons.get(f"{data}/{model}", {}).get("all", "")
+
+
+def key_of(row: PaperRow) -> str:
+    """How `reasons.toml` names a row of the paper."""
+    return f"{row.data}/{row.model}/{row.method}"
+
+
+def load_reasons(path: str | Path) -> Reasons:
+    """Read `reasons.toml`: for each row of the paper, or for a data set and a network, sentences by metric or `all`."""
+    if not Path(path).exists():
+        return {}
+    content = read_toml(path, "reasons")
+    tables = {f"{row.data}/{row.model}" for row in paper_rows()}
+    rows, metrics = [*(key_of(row) for row in paper_rows()), *sorted(tables)], (*METRICS, "all")
+    for key, sentences in content.items():
+        if key not in rows:
+            raise invalid(str(path), "name rows of the paper", repr(key), did_you_mean(key, rows))
+        if not isinstance(sentences, dict):
+            raise invalid(f"{path}, {key}", "be a table of sentences", repr(sentences))
+        for metric, sentence in sentences.items():
+            if metric not in metrics or not isinstance(sentence, str):
+                raise invalid(f"{path}, {key}", f"map {', '.join(metrics)} to sentences", f"{metric!r} = {sentence!r}")
+    return content
+
+
+# Row by row.
 
 DATA, MODEL, SEEDS = "cifar10", "resnet32", 3
 
@@ -36,7 +134,7 @@ PLANNED_CURVES = ("lambda", "kappa", "interval")
 
 
 def beside_paper(groups: Groups, reasons: Reasons) -> str:
-    """Every row of the paper that was run, number by number, with a verdict and a reason where they differ."""
+    """Return every row of the paper that was run, number by number, with a verdict and a reason if they differ."""
     parts = [
         "## Beside the paper",
         "",
@@ -44,27 +142,53 @@ def beside_paper(groups: Groups, reasons: Reasons) -> str:
         "",
         "In percent, 10 bins, without temperature scaling, recommended settings unless others are named. " + RULE,
     ]
+    tables = _tables(groups)
+    for (data, model), compared in tables.items():
+        heads = ("method", "seeds", *(metric_label(metric) for metric in METRICS))
+        lines = tuple((row.name, str(row.seeds), *(_beside(item) for item in row.numbers)) for row in compared)
+        agreed, numbers = _count(compared)
+        caption = f"Paper → ours. {agreed} of {numbers} numbers agree."
+        parts += ["", Table(f"{data}, {model}", lines, heads, caption).markdown().rstrip("\n"), ""]
+        common = of_table(reasons, data, model)
+        if common:
+            parts.append(f"{common}\n")
+        parts += _why_not(compared, reasons)
+    if not tables:
+        parts += ["", "None of the paper's rows was run yet."]
+    return "\n".join(parts)
+
+
+def agreement_counts(groups: Groups) -> str:
+    """Return how many of the paper's numbers agree with ours, table by table."""
+    rows = []
+    places = dict.fromkeys((row.data, row.model) for row in paper_rows())
+    tables = _tables(groups)
+    for place in places:
+        methods = [row.printed for row in paper_rows() if (row.data, row.model) == place]
+        compared = tables.get(place, [])
+        agreed, numbers = _count(compared)
+        run = {row.row.printed for row in compared}
+        missing = [name for name in methods if name not in run]
+        verdict = f"{agreed} of {numbers}" if numbers else "not run"
+        rows.append((", ".join(place), verdict, ", ".join(missing) or "-"))
+    return Table("", rows, ("table of the paper", "numbers that agree", "rows not run")).markdown()
+
+
+def _tables(groups: Groups) -> "dict[Place, list[_Beside]]":
     tables: dict[Place, list[_Beside]] = {}
     for row in paper_rows():
         for label in (row.method, *(f"{row.method} ({variant})" for variant in VARIANTS.get(row.method, ()))):
             records = runs_of(groups, row.data, row.model).get(label)
             if records:
                 tables.setdefault((row.data, row.model), []).extend(_both_epochs(row, label, records))
-    for (data, model), compared in tables.items():
-        heads = ("method", "seeds", *(metric_label(metric) for metric in METRICS))
-        lines = tuple((each.name, str(each.seeds), *(_beside(item) for item in each.numbers)) for each in compared)
-        # Each of the paper's numbers counts once: by the recommended settings where they were run.
-        once = {each.row.method: each for each in reversed(compared)}.values()
-        verdicts = [item.verdict == "agrees" for each in once for item in each.numbers]
-        caption = f"Paper → ours. {sum(verdicts)} of {len(verdicts)} numbers agree."
-        parts += ["", Table(f"{data}, {model}", lines, heads, caption).markdown().rstrip("\n"), ""]
-        parts += [
-            *([f"{common}\n"] if (common := of_table(reasons, data, model)) else []),
-            *_why_not(compared, reasons),
-        ]
-    if not tables:
-        parts += ["", "None of the paper's rows was run yet."]
-    return "\n".join(parts)
+    return tables
+
+
+def _count(compared: "Sequence[_Beside]") -> tuple[int, int]:
+    """Return how many numbers agree, and of how many. A number counts once, by recommended settings if run."""
+    once = {row.row.method: row for row in reversed(compared)}.values()
+    verdicts = [item.verdict == "agrees" for row in once for item in row.numbers]
+    return sum(verdicts), len(verdicts)
 
 
 @dataclass(frozen=True)
@@ -85,7 +209,9 @@ class _Beside:
 def _both_epochs(row: PaperRow, label: str, records: Sequence[Record]) -> list[_Beside]:
     """The last epoch, then the best one where every seed kept it: the paper does not say which one it reports."""
     chosen = [best for record in records if (best := record.at_best()) is not None]
-    conventions = [(label, list(records))] + ([(f"{label}, best epoch", chosen)] if len(chosen) == len(records) else [])
+    conventions = [(label, list(records))]
+    if len(chosen) == len(records):
+        conventions.append((f"{label}, best epoch", chosen))
     return [
         _Beside(row, name, len(group), [agreement(row, group, metric) for metric in METRICS])
         for name, group in conventions
@@ -111,33 +237,78 @@ def _why_not(compared: Sequence[_Beside], reasons: Reasons) -> list[str]:
     ]
 
 
-def not_run(groups: Groups) -> str:
-    """What was planned and is missing from the records."""
-    lines = []
+@dataclass(frozen=True)
+class Missing:
+    """Runs that were planned and are not recorded: in words, how many, and on which data set and network."""
+
+    text: str
+    runs: int
+    place: Place
+
+
+def missing_runs(groups: Groups) -> Iterator[Missing]:
+    """Yield what was planned and is missing from the records."""
     for data, model, methods, seeds in PLANNED:
         there = groups.get((data, model), {})
-        missing = [
-            name if not there.get(name) else f"{name} ({seeds - len(there[name])} more of {seeds} seeds)"
-            for name in dict.fromkeys(methods)
-            if len(there.get(name, ())) < seeds
-        ]
-        if missing:
-            plural = "s" if seeds > 1 else ""
-            lines.append(f"- {data}, {model}, {seeds} seed{plural} each: {', '.join(missing)}")
-    lines += [line for name in PLANNED_CURVES if (line := _missing_values(name, groups.get((DATA, MODEL), {})))]
+        names = []
+        runs = 0
+        for name in dict.fromkeys(methods):
+            left = seeds - len(there.get(name, ()))
+            if left > 0:
+                runs += left
+                names.append(name if left == seeds else f"{name} ({left} more of {seeds} seeds)")
+        if runs:
+            yield Missing(", ".join(names), runs, (data, model))
+    for name in PLANNED_CURVES:
+        there_values = curve(name, METHOD, groups.get((DATA, MODEL), {}))
+        values = [f"{value:g}" for value in ABLATIONS[name].values if value not in there_values]
+        if values:
+            yield Missing(f"{METHOD}, {name}: {', '.join(values)}", len(values), (DATA, MODEL))
     if unrun := unrun_readings(groups):
-        lines.append(f"- cifar10, resnet50, readings of the paper's pruning: {'; '.join(unrun)}")
-    in_paper = {(row.data, row.model) for row in paper_rows()}
-    never = sorted(f"{data}, {model}" for data, model in in_paper if not runs_of(groups, data, model))
-    if never:
-        lines.append(f"- Tables of the paper without any run of ours: {'; '.join(never)}")
-    return "## What was not run\n\n" + ("\n".join(lines) if lines else "Nothing that was planned is missing.")
+        yield Missing(f"readings of the paper's pruning: {'; '.join(unrun)}", len(unrun), ("cifar10", "resnet50"))
 
 
-def _missing_values(name: str, by_label: Mapping[str, list[Record]]) -> str:
-    there = curve(name, METHOD, by_label)
-    missing = [f"{value:g}" for value in ABLATIONS[name].values if value not in there]
-    return f"- {DATA}, {MODEL}, {METHOD}, {name}: {', '.join(missing)}" if missing else ""
+def not_run(groups: Groups) -> str:
+    """Return what was not run, and what it would cost on the GPU of our records."""
+    rows = []
+    total = 0.0
+    unknown = False
+    for missing in missing_runs(groups):
+        seconds = _seconds_of_a_run(groups, missing.place)
+        cost = "not known"
+        if seconds is None:
+            unknown = True
+        else:
+            total += missing.runs * seconds
+            cost = f"{missing.runs * seconds / 60:.0f}"
+        rows.append((", ".join(missing.place), missing.text, str(missing.runs), cost))
+    if not rows:
+        return "Nothing that was planned is missing."
+    table = Table("", rows, ("data, network", "what", "runs", "GPU minutes")).markdown().rstrip("\n")
+    sentence = f"Together about {total / 3600:.1f} hours of one H200, by the pace of our recorded runs of that network"
+    if unknown:
+        sentence += "; where no run tells the pace, the cost is not known and not counted"
+    return f"{table}\n\n{sentence}. A run at 64x64 pixels is counted as four at 32x32."
+
+
+def _seconds_of_a_run(groups: Groups, place: Place) -> float | None:
+    """Return about how long one run at recommended settings takes alone on the GPU."""
+    data, model = place
+    updates = 0.9 * sum(TRAINING_IMAGES[data]) * paper_recipe(data).epochs
+    rates = []
+    for (other_data, other_model), by_label in groups.items():
+        for records in by_label.values():
+            for record in records:
+                if other_model == model and record.concurrent_runs == 1:
+                    area = _AREA.get(data, 1) / _AREA.get(other_data, 1)
+                    rates.append(area * record.train_seconds / record.samples_seen)
+    if not rates:
+        return None
+    return statistics.median(rates) * updates
+
+
+_AREA = {"tiny-imagenet": 4, "mendeley-v2": 4}
+"""Pixels of an image, in units of 32x32."""
 
 
 def curves(groups: Groups) -> str:
@@ -154,7 +325,7 @@ def curves(groups: Groups) -> str:
     return "\n".join(parts if len(parts) > 3 else [*parts, "", "No curve with three or more values yet."])
 
 
-def curve(name: str, method: str, by_label: Mapping[str, list[Record]]) -> dict[float, list[Record]]:
+def curve(name: str, method: str, by_label: Mapping[str, Sequence[Record]]) -> dict[float, list[Record]]:
     """Records of a method in which nothing but one setting was changed, by the value of that setting."""
     setting = ABLATIONS[name].setting
     found: dict[float, list[Record]] = {}

@@ -6,26 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scipy.stats import t
-
 from calibrant.metrics.metric import higher_is_better
-from calibrant.studies import Record
+from calibrant.studies import Record, Referee
 from paper.numbers import paper_rows
+from paper.runs import Groups, Place
 
 Verdict = Literal["holds", "fails", "cannot tell"]
-Groups = Mapping[tuple[str, str], Mapping[str, Sequence[Record]]]
 OURS, WITHOUT = "flsd+h+p-ema", "flsd+h"
 BASELINES = ("brier", "dca", "ls", "mmce", "flsd", "fl+mdca")
 MARGIN = 0.005
 
 RULE = (
-    "**The rule.** A claim compares two methods in one figure of the test set. With several seeds in common the "
-    "differences are paired by seed and have Student's 95 % interval. With one seed in common the interval is 1.96 s, "
-    "where s joins what one run of each varies by: the standard error over test images, or the spread over seeds of "
-    "either method where that is known and larger. The claim *holds* if the interval lies wholly on its side of zero, "
-    "*fails* if it lies wholly on the other side, and else we *cannot tell*. That accuracy is kept holds if the "
+    "**The rule.** A claim compares two methods in one figure of the test set. The 95 % interval of the difference is "
+    "over seeds: the variance over seeds of the two is moderated towards that of all methods on this data set and "
+    "network, as in `calibrant compare` ([how](studies.md)). Where no method has several seeds, it is over test images "
+    "alone, which says nothing about another training. The claim *holds* if the interval lies wholly on its side of "
+    "zero, *fails* if it lies wholly on the other side, and else we *cannot tell*. That accuracy is kept holds if the "
     f"interval ends below {100 * MARGIN:g} points more error. With several comparisons a claim fails if one of them "
-    "fails, and holds if all of them hold; runs at recommended settings count where there are any. Intervals are not "
+    "fails, and holds if all of them hold; runs at recommended settings count if there are any. Intervals are not "
     "corrected for the number of comparisons."
 )
 
@@ -36,6 +34,7 @@ class Claim:
 
     Attributes:
         title: In a few words.
+        question: The same as a question that the verdict answers.
         says: What the paper says, and where.
         metric: Flat name of the figure.
         ours: The method that the claim is about.
@@ -46,6 +45,7 @@ class Claim:
     """
 
     title: str
+    question: str
     says: str
     metric: str
     ours: str
@@ -60,32 +60,38 @@ _PLAN = ("fraction", "interval", "start", "ema", "within", "readmit", "scoring",
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "Calibrated",
+        "Is its ECE lower than that of every other method?",
         'Results: the method "improves ECE score across all the datasets", against every other method of the table.',
         *("ece", OURS, BASELINES),
     ),
     Claim(
         "Best on ECE(S95)",
+        "Is its ECE(S95) lower than that of every other method?",
         "Table 2 has its method best on ECE(S95) on each of the five data sets.",
         *("ece@0.95", OURS, BASELINES),
     ),
     Claim(
         "Confident",
+        "Does pruning make more test samples confident (|S95|)?",
         "Abstract: pruning provides an increase in confident yet calibrated samples, so that with it more test samples "
         "lie above 0.95 than without.",
         *("share@0.95", OURS, ("flsd+h",)),
     ),
     Claim(
         "More confident than FLSD and MDCA",
+        "Are more samples confident than with FLSD and with MDCA?",
         "Caption of table 2: |S95| is higher than that of FLSD and MDCA. The Huber term has its part in this.",
         *("share@0.95", OURS, ("flsd", "fl+mdca")),
     ),
     Claim(
         "Pruning calibrates",
+        "Does pruning lower ECE?",
         "Contributions: pruning leads to calibrated predictions. So ECE should be lower with it than without.",
         *("ece", OURS, ("flsd+h",)),
     ),
     Claim(
         "Better than resting at random, in calibration",
+        "Is pruning better calibrated than resting a random part?",
         "Not claimed in print, but what pruning by confidence must show: ECE lower than where a random part of the "
         "samples rests, at as many updates.",
         *("ece", OURS, ("flsd+h+random",)),
@@ -93,34 +99,40 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "Better than resting at random, in error",
+        "Is its error lower than that of resting a random part?",
         "The same of the error.",
         *("test_error", OURS, ("flsd+h+random",)),
         as_run=True,
     ),
     Claim(
         "Accuracy kept",
+        "Is accuracy kept?",
         'Contributions: less training time "without compromising on accuracy".',
         *("test_error", OURS, ("flsd+h", "flsd", "nll")),
         kept=True,
     ),
     Claim(
         "EMA better than none, in calibration",
+        "Does the moving average lower ECE?",
         "Ablation: an average of the confidences over epochs enhances calibration.",
         *("ece", OURS, ("flsd+h+p",)),
     ),
     Claim(
         "EMA better than none, in error",
+        "Does the moving average keep the error?",
         "Not claimed in print; it belongs beside the line above.",
         *("test_error", OURS, ("flsd+h+p",)),
         kept=True,
     ),
     Claim(
         "The Huber term calibrates",
+        "Does the Huber term lower ECE?",
         "Contributions: the term enforces calibration by reducing the difference between confidence and accuracy.",
         *("ece", "flsd+h", ("flsd",)),
     ),
     Claim(
         "Huber better than L1",
+        "Is the Huber term better than L1 (DCA's)?",
         "Method: the absolute difference of DCA is not differentiable and sometimes fails; the Huber loss replaces it.",
         *("ece", "flsd+h", ("flsd+dca",)),
         as_run=True,
@@ -138,9 +150,9 @@ class Comparison:
         place: Data set and network.
         variant: Settings that both differ in from the recommended ones; empty for those.
         other: What is compared with.
-        ours: Mean of the method over the seeds in common.
+        ours: Mean of the method over its seeds.
         theirs: Mean of the other.
-        seeds: Number of seeds in common.
+        seeds: Number of seeds of both.
         difference: Method minus other.
         half: Half of the 95 % interval; None where none is known.
         verdict: By the rule.
@@ -151,7 +163,7 @@ class Comparison:
     other: str
     ours: float
     theirs: float
-    seeds: int
+    seeds: tuple[int, int]
     difference: float
     half: float | None
     verdict: Verdict
@@ -170,7 +182,7 @@ def comparisons(claim: Claim, groups: Groups) -> list[Comparison]:
                 pairs = [(f"{other} ({settings})", recommended, group) for settings, group in theirs.items()]
             else:
                 pairs = [(other, ours, _beside(other, ours, theirs)) for ours in mine.values()]
-            found += [each for pair in pairs if (each := _compare(claim, place, *pair))]
+            found += [test for pair in pairs if (test := _compare(claim, place, by_label, *pair))]
     return found
 
 
@@ -189,7 +201,9 @@ def exceptions(claim: Claim) -> list[str] | None:
         tables.setdefault(f"{row.data}, {row.model}", {})[row.method] = row.value(claim.metric)
     if not {claim.ours, *claim.others} <= set().union(*tables.values()) or claim.kept:
         return None
-    sign = 1 if higher_is_better(claim.metric) else -1
+    sign = -1
+    if higher_is_better(claim.metric):
+        sign = 1
     return [
         f"{place} ({other} {100 * values[other]:g} against {100 * values[claim.ours]:g})"
         for place, values in tables.items()
@@ -205,14 +219,6 @@ def covered(groups: Groups) -> tuple[list[str], list[str]]:
     return [data for data in wanted if data in there], [data for data in wanted if data not in there]
 
 
-def runs_of(groups: Groups, data: str, model: str) -> Mapping[str, Sequence[Record]]:
-    """Our runs that stand beside the paper's on a data set, by method.
-
-    Its X-rays went through torchvision's network; ours of that name is made for small images.
-    """
-    return groups.get((data, model)) or groups.get((data, f"torchvision:{model}"), {})
-
-
 def _by_variant(records: Sequence[Record], method: str) -> dict[str, Sequence[Record]]:
     found: dict[str, list[Record]] = {}
     for record in records:
@@ -223,7 +229,10 @@ def _by_variant(records: Sequence[Record], method: str) -> dict[str, Sequence[Re
 
 def _beside(other: str, ours: Sequence[Record], theirs: Mapping[str, Sequence[Record]]) -> Sequence[Record]:
     """Runs of `other` with the settings of ours, or those without the plan whose settings these are."""
-    return theirs.get(ours[0].variant) or (theirs.get("", ()) if _only_the_plan(other, ours[0]) else ())
+    same = theirs.get(ours[0].variant, ())
+    if not same and _only_the_plan(other, ours[0]):
+        return theirs.get("", ())
+    return same
 
 
 def _only_the_plan(other: str, ours: Record) -> bool:
@@ -233,47 +242,45 @@ def _only_the_plan(other: str, ours: Record) -> bool:
 
 
 def _compare(
-    claim: Claim, place: tuple[str, str], other: str, ours: Sequence[Record], theirs: Sequence[Record]
+    claim: Claim,
+    place: Place,
+    by_label: Mapping[str, Sequence[Record]],
+    other: str,
+    ours: Sequence[Record],
+    theirs: Sequence[Record],
 ) -> Comparison | None:
-    by_seed = [{record.seed: record for record in group} for group in (ours, theirs)]
-    common = sorted(by_seed[0].keys() & by_seed[1].keys())
-    pairs = [(by_seed[0][seed].value(claim.metric), by_seed[1][seed].value(claim.metric)) for seed in common]
-    known = [(a, b) for a, b in pairs if a is not None and b is not None]
-    if not known or len(known) != len(pairs):
+    if not ours or not theirs:
         return None
-    differences = [a - b for a, b in known]
-    mean = statistics.fmean(differences)
-    half = half_width(differences) if len(differences) > 1 else one_seed(claim.metric, ours, theirs)
-    return Comparison(
-        *(place, ours[0].variant, other, statistics.fmean(a for a, _ in known), statistics.fmean(b for _, b in known)),
-        *(len(known), mean, half, _verdict(claim, mean, half)),
-    )
-
-
-def half_width(differences: Sequence[float]) -> float:
-    """Half of Student's 95 % interval of a mean over seeds."""
-    student = float(t.ppf(0.975, len(differences) - 1))
-    return student * statistics.stdev(differences) / math.sqrt(len(differences))
-
-
-def one_seed(metric: str, *groups: Sequence[Record], scaled: bool = False) -> float | None:
-    """Half of the interval of one run against one; None where nothing is known about what a run varies by."""
-    spreads = []
-    for records in groups:
-        values = [value for record in records if (value := record.value(metric, scaled=scaled)) is not None]
-        spreads.append(statistics.stdev(values) if len(values) > 1 else 0.0)
-    images = [error for records in groups if (error := records[0].deviation(metric, scaled=scaled)) is not None]
-    if len(images) != len(groups):
+    found = Referee(by_label).compare(claim.ours, claim.metric, ours, theirs, scaled=False)
+    if found.difference is None:
         return None
-    # A method that was run once is taken to vary over seeds as the other one does.
-    return 1.96 * math.hypot(*(max(error, *spreads) for error in images))
+    half = one_run_each(claim.metric, ours, theirs)
+    if found.spread is not None:
+        half = found.spread.half_width()
+    means = [statistics.fmean(record.value(claim.metric) or 0.0 for record in group) for group in (ours, theirs)]
+    verdict = _verdict(claim, found.difference, half)
+    return Comparison(place, ours[0].variant, other, means[0], means[1], found.seeds, found.difference, half, verdict)
+
+
+def one_run_each(metric: str, *groups: Sequence[Record], scaled: bool = False) -> float | None:
+    """Return half of the interval over test images of one run against one, as if they did not share them.
+
+    None if nothing is known about what a run varies by.
+    """
+    errors = [records[0].deviation(metric, scaled=scaled) for records in groups]
+    known = [error for error in errors if error is not None]
+    if len(known) != len(groups):
+        return None
+    return 1.96 * math.hypot(*known)
 
 
 def _verdict(claim: Claim, difference: float, half: float | None) -> Verdict:
     if half is None:
         return "cannot tell"
     # As a gain: positive is what the claim says.
-    gain = difference if higher_is_better(claim.metric) else -difference
+    gain = -difference
+    if higher_is_better(claim.metric):
+        gain = difference
     if claim.kept:
         if gain - half > -MARGIN:
             return "holds"

@@ -1,21 +1,24 @@
-"""What the records show, in a few rows: each figure beside a control that cost as much."""
+"""What the records show: each method beside a control that cost as much, in rows, tables and curves."""
 
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from calibrant.studies import Record
-from paper.budget import Budget, budgets
-from paper.claims import half_width, one_seed
-from paper.groups import Groups
-from paper.names import short_names
+from calibrant.report import BudgetLine
+from calibrant.studies import Record, Referee
+from calibrant.studies.controls import Controlled, against_controls, curve_line, find_controls, recovered_share
+from calibrant.studies.result_tables import control_table
+from calibrant.studies.study_results import Results, summarise_row
+from calibrant.tables import Table
+from paper.claims import one_run_each
 from paper.numbers import BASELINE
+from paper.runs import Groups, Place, short_names
 
 # A control may cost this much less than what it is compared with; else the row is left out, and named.
 _TOLERANCE = 0.1
 # A screenful: of each kind those with the most seeds, and the default has what is left.
-_ROWS, _PLANS, _HUBER, _PRUNING = 12, 2, 4, 2
-_NOT_DEFAULT = {"data.mixup", "optimiser.sam", "budget"}
+_ROWS, _RESOLUTIONS, _PLANS, _HUBER, _PRUNING = 14, 4, 2, 4, 2
+_NOT_DEFAULT = {"data.mixup", "optimiser.sam", "budget", "schedule.resolution"}
 TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "fashion-mnist": "Fashion-MNIST"}
 TITLES |= {"mendeley-v2": "Mendeley V2", "tiny-imagenet": "Tiny-ImageNet", "resnet32": "ResNet-32"}
 TITLES |= {"resnet50": "ResNet-50", "torchvision:resnet50": "ResNet-50"}
@@ -51,24 +54,24 @@ class Finding:
     """A method beside its control: runs of the same seeds.
 
     Attributes:
-        kind: Which question it answers: "default", "plan", "huber" or "pruning".
+        kind: Which question it answers: "resolution", "default", "plan", "huber" or "pruning".
         place: Data set and network.
         name: Short name of the method.
         control_name: In words.
         ours: Runs of the method, by seed.
         control: Runs of its control, by seed.
-        groups: All runs of both, which tell how much a run varies.
-        recovered: Of a plan: which part of what fewer epochs lose in NLL it recovers; None where they lose nothing.
+        referee: Knows how much runs of this data set and network vary over seeds.
+        whole: Of a plan: the runs with all the computing.
     """
 
     kind: str
-    place: tuple[str, str]
+    place: Place
     name: str
     control_name: str
     ours: tuple[Record, ...]
     control: tuple[Record, ...]
-    groups: tuple[Sequence[Record], Sequence[Record]]
-    recovered: float | None = None
+    referee: Referee
+    whole: tuple[Record, ...] = ()
 
     @property
     def where(self) -> str:
@@ -77,21 +80,21 @@ class Finding:
 
     @property
     def seeds(self) -> int:
-        """How many seeds both have."""
-        return len(self.ours)
+        """How many seeds both have at least."""
+        return min(len(self.ours), len(self.control))
 
     @property
     def cost(self) -> tuple[float, float]:
-        """Samples seen by the method and by its control, in millions."""
-        return self.ours[0].samples_seen / 1e6, self.control[0].samples_seen / 1e6
+        """Computing of the method and of its control, in millions of updates of an image of full size."""
+        return self.ours[0].compute / 1e6, self.control[0].compute / 1e6
 
     def difference(self, metric: Metric) -> tuple[float, float | None]:
-        """Method minus control: the mean over seeds, and half of its 95 % interval; None where none is known."""
-        found = [metric.of(ours) - metric.of(control) for ours, control in zip(self.ours, self.control, strict=True)]
-        if len(found) > 1:
-            return statistics.fmean(found), half_width(found)
-        half = one_seed(metric.name, *self.groups, scaled=metric.scaled)
-        return found[0], None if half is None else metric.factor * half
+        """Method minus control: the difference of means, and half of its 95 % interval; None if none is known."""
+        found = self.referee.compare(self.name, metric.name, self.ours, self.control, scaled=metric.scaled)
+        half = one_run_each(metric.name, self.ours, self.control, scaled=metric.scaled)
+        if found.spread is not None:
+            half = found.spread.half_width()
+        return metric.factor * (found.difference or 0.0), None if half is None else metric.factor * half
 
     def verdict(self, metric: Metric) -> str:
         """In a word or two."""
@@ -99,6 +102,18 @@ class Finding:
         if half is None or abs(difference) <= half:
             return "cannot tell"
         return "better" if difference < 0 else "worse"
+
+    @property
+    def recovered(self) -> float | None:
+        """Of a plan: which part of what fewer epochs lose in NLL it recovers; None if they lose nothing."""
+        if not self.whole:
+            return None
+        return recovered_share(NLL.mean(self.whole), NLL.mean(self.control), NLL.mean(self.ours))
+
+    @property
+    def recovered_interval(self) -> tuple[float, float] | None:
+        """Its 95 % interval over seeds (Fieller); None if it is not bounded."""
+        return self.referee.recovered(NLL.name, self.ours, self.control, self.whole, scaled=NLL.scaled)
 
     def automated(self) -> tuple[float, float] | None:
         """Share of the test images, in percent, that a rule with a promised 99 % decides; method and control."""
@@ -119,14 +134,21 @@ def findings(groups: Groups) -> list[Finding]:
         found["huber"] += _pair("huber", place, by_label, "flsd+h", "flsd", "`flsd`, without the Huber term")
         found["pruning"] += _pruning(place, by_label)
     parts = [*_chosen(found["huber"], _HUBER), *_chosen(found["pruning"], _PRUNING)]
-    others = [*_chosen(all_plans(groups), _PLANS), *parts]
-    return _chosen(found["default"], _ROWS - len(others)) + others
+    plans = all_plans(groups)
+    resolutions = _chosen([each for each in plans if each.kind == "resolution"], _RESOLUTIONS)
+    others = [*_chosen([each for each in plans if each.kind == "plan"], _PLANS), *parts]
+    return resolutions + _chosen(found["default"], _ROWS - len(others) - len(resolutions)) + others
 
 
 def all_plans(groups: Groups) -> list[Finding]:
     """Every plan whose control was recorded."""
     names = short_names(record for by_label in groups.values() for group in by_label.values() for record in group)
-    return [_plan(place, budget, names, by_label) for place, by_label in groups.items() for budget in budgets(by_label)]
+    return [
+        _plan(place, controlled, names, by_label)
+        for place, by_label in groups.items()
+        for controlled in find_controls(by_label)
+        if controlled.full
+    ]
 
 
 def unfair(groups: Groups) -> list[Finding]:
@@ -142,7 +164,7 @@ def _fair(each: Finding) -> bool:
 
 def _chosen(found: Sequence[Finding], most: int) -> list[Finding]:
     """Those with the most seeds, by turns from each data set; among equals the best by validation, not by test."""
-    places: dict[tuple[str, str], list[Finding]] = {}
+    places: dict[Place, list[Finding]] = {}
     for each in sorted(found, key=_rank):
         places.setdefault(each.place, []).append(each)
     turns = [(turn, -each.seeds, each) for group in places.values() for turn, each in enumerate(group)]
@@ -155,11 +177,13 @@ def _rank(each: Finding) -> tuple[int, float, float]:
     distance = abs(each.ours[0].samples_seen / each.ours[0].samples_full - 0.6)
     scores = [record.validation_nll_scaled for record in each.ours]
     known = [score for score in scores if score is not None]
-    score = statistics.fmean(known) if len(known) == len(scores) else float("inf")
+    score = float("inf")
+    if len(known) == len(scores):
+        score = statistics.fmean(known)
     return -each.seeds, round(distance, 1), score
 
 
-def _default(place: tuple[str, str], by_label: Mapping[str, Sequence[Record]]) -> list[Finding]:
+def _default(place: Place, by_label: Mapping[str, Sequence[Record]]) -> list[Finding]:
     """The default: plain cross-entropy with averaged weights, in its longest runs; beside the paper's recipe."""
     averaged = [
         records
@@ -171,50 +195,114 @@ def _default(place: tuple[str, str], by_label: Mapping[str, Sequence[Record]]) -
     if not averaged or BASELINE not in by_label:
         return []
     longest = max(averaged, key=lambda records: (records[0].samples_seen, len(records)))
-    found = _paired("default", place, "the default", "the paper's `nll` recipe", longest, by_label[BASELINE])
-    return [found] if found else []
+    runs = (tuple(longest), tuple(by_label[BASELINE]))
+    return [Finding("default", place, "the default", "the paper's `nll` recipe", *runs, Referee(by_label))]
 
 
 def _plan(
-    place: tuple[str, str], budget: Budget, names: Mapping[str, str], by_label: Mapping[str, Sequence[Record]]
+    place: Place, controlled: Controlled, names: Mapping[str, str], by_label: Mapping[str, Sequence[Record]]
 ) -> Finding:
-    share = f"{100 * budget.share:.0f} %"
-    # The row says how many updates; the length of the training is a setting, which the legend has.
-    short = ", ".join(part for part in names[budget.label].split(", ") if not part.endswith(("%", "epochs")))
-    name = f"`{short}`, {share} of the updates"
+    share = f"{100 * controlled.share:.0f} %"
+    # The row says how much computing; the length of the training is a setting, which the legend has.
+    short = ", ".join(part for part in names[controlled.label].split(", ") if not part.endswith(("%", "epochs")))
     control = f"all data, {share} of the epochs"
-    groups = (by_label[budget.label], budget.control)
-    runs = (tuple(budget.plan), tuple(budget.control))
-    return Finding("plan", place, name, control, *runs, groups, budget.recovered("NLL +TS"))
+    if controlled.control[0].has_plan:
+        control = f"`{names[controlled.control[0].label]}`"
+    kind = "plan"
+    if controlled.plan[0].resolution:
+        kind = "resolution"
+    runs = (controlled.plan, controlled.control)
+    return Finding(
+        kind, place, f"`{short}`, {share} of the computing", control, *runs, Referee(by_label), controlled.full
+    )
 
 
-def _pruning(place: tuple[str, str], by_label: Mapping[str, Sequence[Record]]) -> list[Finding]:
+def _pruning(place: Place, by_label: Mapping[str, Sequence[Record]]) -> list[Finding]:
     """The paper's pruning beside resting a random part, for as many updates."""
     ours = by_label.get("flsd+h+p-ema")
     for label, records in by_label.items():
         if ours and records[0].method == "flsd+h+random":
             near = abs(records[0].samples_seen / ours[0].samples_seen - 1) < 0.015
             control = "`flsd+h+random`, as many updates"
-            return _pair("pruning", place, by_label, "flsd+h+p-ema", label, control) if near else []
+            if near:
+                return _pair("pruning", place, by_label, "flsd+h+p-ema", label, control)
+            return []
     return []
 
 
 def _pair(
-    kind: str, place: tuple[str, str], by_label: Mapping[str, Sequence[Record]], ours: str, control: str, words: str
+    kind: str, place: Place, by_label: Mapping[str, Sequence[Record]], ours: str, control: str, words: str
 ) -> list[Finding]:
     if ours not in by_label or control not in by_label:
         return []
     name = {"huber": "the paper's loss: `flsd+h`", "pruning": "the paper's pruning: `flsd+h+p-ema`"}[kind]
-    found = _paired(kind, place, name, words, by_label[ours], by_label[control])
-    return [found] if found else []
+    return [Finding(kind, place, name, words, tuple(by_label[ours]), tuple(by_label[control]), Referee(by_label))]
 
 
-def _paired(
-    kind: str, place: tuple[str, str], name: str, words: str, ours: Sequence[Record], control: Sequence[Record]
-) -> Finding | None:
-    mine, theirs = ({record.seed: record for record in group} for group in (ours, control))
-    common = sorted(mine.keys() & theirs.keys())
-    if not common:
-        return None
-    pairs = (tuple(mine[seed] for seed in common), tuple(theirs[seed] for seed in common))
-    return Finding(kind, place, name, words, *pairs, (ours, control))
+def controls_table(groups: Groups) -> Table:
+    """Return every plan beside its control, a row for each metric. Plans without a control follow without a claim."""
+    rows: list[tuple[str, ...]] = []
+    without: list[tuple[str, ...]] = []
+    columns: tuple[str, ...] = ()
+    for (data, model), by_label in groups.items():
+        controls = against_controls(by_label)
+        table = control_table(Results(data, model, BASELINE, (), (), controls=controls))
+        columns = ("data, network", *table.columns)
+        rows += [(f"{data}, {model}", *map(str, row)) for row in table.rows]
+        known = {item.plan for item in controls}
+        for label, records in by_label.items():
+            first = records[0]
+            if first.has_plan and first.compute_share <= 0.999 and label not in known:
+                share = f"{100 * first.compute_share:.1f}"
+                line = (f"{data}, {model}", label, "not run", str(len(records)), share)
+                without.append((*line, *[""] * (len(columns) - len(line) - 1), "nothing claimed"))
+    return Table("", (*rows, *without), columns)
+
+
+def budget_pictures(groups: Groups) -> dict[str, tuple[str, list[BudgetLine]]]:
+    """Name of each picture, one for each data set, network and schedule with a curve, to its title and its lines."""
+    pictures = {}
+    for (data, model), by_label in groups.items():
+        for number, (label, lines) in enumerate(budget_curves_of(by_label).items()):
+            name = f"budget-{data}-{model.replace(':', '-')}"
+            if number:
+                name += f"-{number + 1}"
+            pictures[name] = (f"{data}, {model}: {label}", lines)
+    return pictures
+
+
+def budget_curves_of(by_label: Mapping[str, Sequence[Record]]) -> dict[str, list[BudgetLine]]:
+    """For each run on all updates, by its label, the line of its control and a line for each plan.
+
+    Only plans that were given a budget count: one with a rate of its own is a single point. A curve needs two budgets.
+    """
+    curves: dict[str, dict[str, dict[float, list[Record]]]] = {}
+    controls: dict[str, str] = {}
+    wholes: dict[str, list[Record]] = {}  # on all updates: where every line ends
+    for found in find_controls(by_label):
+        if not found.full or found.plan[0].recipe.get("budget", 1.0) == 1.0:
+            continue
+        key, loss = found.full[0].label, found.control[0].method
+        lines, controls[key] = curves.setdefault(key, {}), loss
+        share, whole = round(found.share, 3), wholes.setdefault(key, [])
+        _add(whole, found.full)
+        for method, records in ((loss, found.control), (found.plan[0].method, found.plan)):
+            points = lines.setdefault(method, {1.0: whole})
+            _add(points.setdefault(share, []), records)
+    return {
+        key: [
+            curve_line(
+                method, {share: summarise_row(method, group) for share, group in points.items()}, control=control
+            )
+            for method, points in lines.items()
+            for control in [method == controls[key]]
+        ]
+        for key, lines in curves.items()
+        if any(len(points) > 2 for points in lines.values())
+    }
+
+
+def _add(records: list[Record], more: Sequence[Record]) -> None:
+    """Add the seeds that are not there yet: a control stands beside several plans, each with seeds of its own."""
+    known = {record.seed for record in records}
+    records.extend(record for record in more if record.seed not in known)

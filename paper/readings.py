@@ -10,8 +10,9 @@ from calibrant.studies.result_tables import metric_label, percent
 from calibrant.studies.study_results import estimate
 from calibrant.tables import Table
 from calibrant.training import methods, paper_recipe
-from paper.claims import OURS, WITHOUT, Groups, runs_of
+from paper.claims import OURS, WITHOUT
 from paper.numbers import PaperRow, paper_rows
+from paper.runs import Groups, runs_of
 
 INTRO = (
     "Updates that each reading saves, counted exactly from the class sizes of the 90 % that is trained on; "
@@ -22,21 +23,22 @@ INTRO = (
     "is saved."
 )
 BESIDE = (
-    "The paper prints one row per network on CIFAR-10 for its method. The tables compare that row with every reading "
+    "The paper prints one row per network on CIFAR-10 for its method. The table compares that row with every reading "
     "of the pruning that we ran, sorted by distance: the mean absolute difference of TE, ECE and |S95|, in percentage "
     "points. The best epoch has the lowest validation error; only runs that evaluated every epoch have one, and its "
     "updates are those of the whole run. In percent, 10 bins, without temperature scaling; ± is the spread over seeds. "
     "FLSD+H without pruning is not a reading of the method: it shows what pruning changes."
 )
-# Training images of each class, of which 90 % are trained on, and the time saved in percent that the paper prints.
-_SVHN = (4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659)
-_SETS: dict[str, tuple[tuple[int, ...], int | None]] = {
-    "cifar10": ((5000,) * 10, 40),
-    "cifar100": ((500,) * 100, 20),
-    "tiny-imagenet": ((500,) * 200, 40),
-    "svhn": (_SVHN, None),
-    "mendeley-v2": ((1341, 3875), None),
+# Training images of each class, of which 90 % are trained on.
+TRAINING_IMAGES: dict[str, tuple[int, ...]] = {
+    "cifar10": (5000,) * 10,
+    "cifar100": (500,) * 100,
+    "tiny-imagenet": (500,) * 200,
+    "svhn": (4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659),
+    "mendeley-v2": (1341, 3875),
 }
+_TIME_SAVED = {"cifar10": 40, "cifar100": 20, "tiny-imagenet": 40}
+"""In percent, as the paper prints it."""
 _EARLY: dict[str, Any] = {"fraction": 0.1, "start": 40}
 # Name, data, network, settings that differ from the recommended ones.
 READINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
@@ -74,7 +76,7 @@ def saved(data: str, model: str, options: Mapping[str, Any]) -> tuple[float, flo
     epochs = paper_recipe(data).epochs
     plan = methods.resolve(OURS, data=data, model=model, epochs=epochs, **options)
     assert plan.pruning is not None
-    labels = [label for label, size in enumerate(_SETS[data][0]) for _ in range(9 * size // 10)]
+    labels = [label for label, size in enumerate(TRAINING_IMAGES[data]) for _ in range(9 * size // 10)]
     pruner = ConfidencePruner(labels, epochs=epochs, **plan.pruning.options())
     counts = pruner.samples_by_epoch(epochs)
     return 1 - sum(counts) / (epochs * len(labels)), counts[-1] / len(labels), plan.settings
@@ -85,15 +87,16 @@ def updates_table(groups: Groups) -> str:
     rows = []
     for name, data, model, options in READINGS:
         share, left, settings = saved(data, model, options)
-        printed = _SETS[data][1]
         runs = _runs_with(groups, data, model, settings)
+        counted = "not run"
+        if runs:
+            counted = f"{100 * (1 - runs[0].seen_share):.1f}"
         rows.append(
             (
                 *(f"{data}, {model}", name),
                 f"{settings['fraction']:g} every {settings['interval']} from {settings['start']}",
                 *(f"{100 * share:.1f}", f"{100 * left:.0f}"),
-                f"{100 * (1 - runs[0].seen_share):.1f}" if runs else "not run",
-                "not printed" if printed is None else str(printed),
+                *(counted, str(_TIME_SAVED.get(data, "not printed"))),
             )
         )
     heads = (
@@ -126,9 +129,9 @@ def _runs_with(groups: Groups, data: str, model: str, settings: Mapping[str, Any
     ]
 
 
-def readings_beside(groups: Groups) -> str:
-    """For each network on CIFAR-10, every reading that was run beside the paper's own row, nearest first."""
-    parts = ["## Every reading beside the printed row", "", BESIDE]
+def readings_table(groups: Groups) -> str:
+    """Return, for each network on CIFAR-10, every reading that was run beside the paper's row, nearest first."""
+    rows = []
     for row in paper_rows():
         if row.data != "cifar10" or row.method != OURS:
             continue
@@ -141,12 +144,44 @@ def readings_beside(groups: Groups) -> str:
             if best:
                 lines.append(_reading(row, label, "best", best))
         if lines:
-            heads = ("reading", "epoch", "seeds", "updates, %", *map(metric_label, _COMPARED), "distance")
-            printed = ("the paper, as printed", "", "", "", *(f"{100 * row.value(name):.2f}" for name in _COMPARED), "")
-            rows = (printed, *(cells for _, cells in sorted(lines)))
-            title = f"Readings, {row.data}, {row.model}"
-            parts += ["", Table(title, rows, heads).markdown().rstrip("\n")]
-    return "\n".join(parts if len(parts) > 3 else [*parts, "", "No reading was run yet."])
+            printed = (f"{100 * row.value(name):.2f}" for name in _COMPARED)
+            rows.append((row.model, "**the paper, as printed**", "", "", "", *printed, ""))
+            rows += [(row.model, *cells) for _, cells in sorted(lines)]
+    if not rows:
+        return "No reading was run yet.\n"
+    heads = ("network", "reading", "epoch", "seeds", "updates, %", *map(metric_label, _COMPARED), "distance")
+    return Table("", rows, heads).markdown()
+
+
+def nearest_readings(groups: Groups) -> dict[str, tuple[str, float]]:
+    """Return, for each network on CIFAR-10, the reading with pruning that comes nearest, and its distance.
+
+    "overall" is the reading with the smallest mean distance among those that were run on every network.
+    """
+    by_network: dict[str, dict[str, float]] = {}
+    for row in paper_rows():
+        if row.data == "cifar10" and row.method == OURS:
+            for label, records in runs_of(groups, row.data, row.model).items():
+                if label in _IN_WORDS and label != WITHOUT:
+                    distance, _ = _reading(row, label, "last", records)
+                    by_network.setdefault(row.model, {})[_IN_WORDS[label]] = distance
+    nearest = {model: min(found.items(), key=lambda item: item[1]) for model, found in by_network.items()}
+    if len(by_network) > 1:
+        shared = set.intersection(*(set(found) for found in by_network.values()))
+        means = {name: statistics.fmean(found[name] for found in by_network.values()) for name in shared}
+        if means:
+            nearest["overall"] = min(means.items(), key=lambda item: item[1])
+    return nearest
+
+
+def distances_without_pruning(groups: Groups) -> dict[str, float]:
+    """Return, for each network on CIFAR-10, the distance of FLSD+H on all data from the paper's row."""
+    distances = {}
+    for row in paper_rows():
+        records = runs_of(groups, row.data, row.model).get(WITHOUT)
+        if row.data == "cifar10" and row.method == OURS and records:
+            distances[row.model], _ = _reading(row, WITHOUT, "last", records)
+    return distances
 
 
 def _reading(row: PaperRow, label: str, epoch: str, records: Sequence[Record]) -> tuple[float, tuple[str, ...]]:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # `paper` is not part of the installed package
 
 from paper.all_results import all_results_csv, all_results_page
-from paper.page import readme_findings, results_page
+from paper.results_page import readme_findings, results_page
 
 DOCS, RESULTS = ROOT / "docs", ROOT / "results"
 _FINDINGS = re.compile(r"(?s)(<!-- findings: .*? -->\n).*?(<!-- end of findings -->)")

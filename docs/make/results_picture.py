@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # `paper` is not part of the installed package
 
-from paper.curve import budget_pictures
-from paper.findings import ECE, ERROR, NLL, Finding, Metric, findings
-from paper.groups import group_records
+from paper.findings import ECE, ERROR, NLL, Finding, Metric, budget_pictures, findings
 from paper.numbers import METRICS, paper_rows
+from paper.runs import group_records
 
 DOCS = ROOT / "docs"
 DATA, NETWORKS = "cifar10", {"resnet32": "ResNet-32", "resnet50": "ResNet-50"}

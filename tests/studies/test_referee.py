@@ -10,7 +10,7 @@ from calibrant.metrics import evaluate
 from calibrant.metrics.intervals import resample_models
 from calibrant.predictions import Predictions
 from calibrant.studies import referee, summarise
-from calibrant.studies.referee import Difference, ImageNoise, Referee, SeedPool, Spread, decide, spread_of
+from calibrant.studies.referee import Difference, ImageNoise, Referee, SeedPool, Spread, decide, fieller, spread_of
 
 ROWS = 599
 
@@ -197,3 +197,19 @@ def test_a_detectable_difference_is_found_in_four_of_five_studies():
     spread = Spread(np.sqrt(2 / 3), 6.0)
     assert rejections(generator, 1500, [1.0] * 5, shift=spread.detectable()) == pytest.approx(0.8, abs=0.05)
     assert spread.detectable(4) > spread.detectable()
+
+
+def test_fiellers_interval_holds_the_ratio_in_95_percent_of_draws():
+    generator = np.random.default_rng(5)
+    held = []
+    for _ in range(2000):
+        plan, control, whole = (generator.normal(mean, 1.0, 3) for mean in (6.0, 10.0, 0.0))
+        variance = np.mean([values.var(ddof=1) for values in (plan, control, whole)]) / 3
+        found = fieller(
+            (control.mean() - plan.mean(), control.mean() - whole.mean()),
+            (2 * variance, 2 * variance, variance),
+            stats.t.ppf(0.975, 6),
+        )
+        held.append(found[0] < 0.4 < found[1])
+    assert np.mean(held) == pytest.approx(0.95, abs=0.02)
+    assert fieller((1.0, 0.1), (1.0, 1.0, 0.5), 2.0) is None, "a denominator that may be 0"

@@ -206,6 +206,9 @@ def against_controls(
                     plan_value=plan,
                     difference=referee.compare(controlled.label, metric, plans, controlled.control, scaled=scaled),
                     recovered=recovered_share(full, control, plan),
+                    recovered_interval=referee.recovered(
+                        metric, plans, controlled.control, controlled.full, scaled=scaled
+                    ),
                 )
             )
     return tuple(rows)

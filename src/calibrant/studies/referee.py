@@ -74,14 +74,21 @@ class SeedPool:
         self._squares = sum(map(_squares, several))
         self._degrees = sum(len(values) - 1 for values in several)
 
-    def variance_of(self, ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float] | None:
-        """Return the variance of the difference of two means, and its degrees of freedom. None if nothing is known."""
+    def of_one_run(self, *methods: Sequence[float]) -> tuple[float, float] | None:
+        """Return the variance of one run of these methods, and its degrees of freedom. None if nothing is known."""
         if not self._degrees:
             return None
-        own = len(ours) + len(theirs) - 2
-        squares = _squares(ours) + _squares(theirs) + _PRIOR_DEGREES * self._squares / self._degrees
-        variance = squares / (own + _PRIOR_DEGREES)
-        return variance * (1 / len(ours) + 1 / len(theirs)), float(min(own + _PRIOR_DEGREES, self._degrees))
+        own = sum(len(values) - 1 for values in methods)
+        squares = sum(map(_squares, methods)) + _PRIOR_DEGREES * self._squares / self._degrees
+        return squares / (own + _PRIOR_DEGREES), float(min(own + _PRIOR_DEGREES, self._degrees))
+
+    def variance_of(self, ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float] | None:
+        """Return the variance of the difference of two means, and its degrees of freedom. None if nothing is known."""
+        found = self.of_one_run(ours, theirs)
+        if found is None:
+            return None
+        variance, degrees = found
+        return variance * (1 / len(ours) + 1 / len(theirs)), degrees
 
 
 def _squares(values: Sequence[float]) -> float:
@@ -164,6 +171,29 @@ def spread_of(pool: SeedPool, ours: Sequence[float], theirs: Sequence[float], im
     # Satterthwaite: the variance over images is known well, that over seeds is not.
     together = degrees * (total / max(variance, _NO_SPREAD**2)) ** 2
     return Spread(math.sqrt(total), min(together, _MANY_DEGREES))
+
+
+def fieller(
+    means: tuple[float, float], covariance: tuple[float, float, float], quantile: float
+) -> tuple[float, float] | None:
+    """Return the interval of a ratio of two means by Fieller's theorem. None if it is not bounded.
+
+    Args:
+        means: Of numerator and denominator.
+        covariance: Variance of the numerator, variance of the denominator, and their covariance.
+        quantile: Of Student's t.
+
+    >>> fieller((1.0, 2.0), (0.0, 0.0, 0.0), 2.0)
+    (0.5, 0.5)
+    """
+    top, bottom = means
+    square = bottom**2 - quantile**2 * covariance[1]
+    if square <= 0:
+        return None
+    middle = top * bottom - quantile**2 * covariance[2]
+    constant = top**2 - quantile**2 * covariance[0]
+    root = math.sqrt(max(middle**2 - square * constant, 0.0))
+    return (middle - root) / square, (middle + root) / square
 
 
 class ImageNoise:
@@ -255,6 +285,28 @@ class Referee:
         if any(_rests_on_few(metric, mine, other, scaled) for mine, other in zip(ours, theirs, strict=False)):
             verdict = "cannot tell"  # three images that are right in every seed prove nothing
         return replace(nothing, difference=difference, interval=interval, spread=spread, over="seeds", verdict=verdict)
+
+    def recovered(
+        self, metric: str, plan: Sequence[Record], control: Sequence[Record], whole: Sequence[Record], *, scaled: bool
+    ) -> tuple[float, float] | None:
+        """Return the 95 % interval of (control - plan) / (control - whole) over seeds, by Fieller's theorem.
+
+        None if it is not bounded: then fewer epochs lose too little to say which part of it is recovered.
+        """
+        groups = [_values(records, metric, scaled) for records in (plan, control, whole)]
+        if not whole or any(values is None for values in groups):
+            return None
+        known = [values for values in groups if values is not None]
+        spread = self._pool(metric, scaled).of_one_run(*known)
+        if spread is None:
+            return None
+        means = [statistics.fmean(values) for values in known]
+        variances = [spread[0] / len(values) for values in known]
+        return fieller(
+            (means[1] - means[0], means[1] - means[2]),
+            (variances[1] + variances[0], variances[1] + variances[2], variances[1]),
+            Spread(1.0, spread[1]).half_width(),
+        )
 
     def _over_images(self, difference: Difference, ours: Record, theirs: Record) -> Difference:
         """Fill in the interval over test images, if no method has several seeds."""

@@ -330,7 +330,11 @@ def control_table(results: Results) -> Table:
     for item in results.controls:
         metric = item.difference.metric
         values = (item.whole_value, item.control_value, item.plan_value)
-        recovered = "-" if item.recovered is None else f"{item.recovered:.2f}"
+        recovered = "-"
+        if item.recovered is not None:
+            recovered = f"{item.recovered:.2f}"
+            if item.recovered_interval is not None:
+                recovered += " ({:.2f} to {:.2f})".format(*item.recovered_interval)
         seeds = str(item.difference.seeds[0])
         rows.append(
             (

@@ -87,6 +87,7 @@ class AgainstControl(ShownFields):
         difference: Plan minus control, with interval and verdict.
         recovered: (control - plan) / (control - whole run). 1: nothing was lost. 0: the plan is worth no more than
             fewer epochs. None if the whole run was not made, or is no better than the control.
+        recovered_interval: Its 95 % interval over seeds (Fieller). None if it is not bounded.
     """
 
     plan: str
@@ -99,6 +100,7 @@ class AgainstControl(ShownFields):
     plan_value: float | None
     difference: Difference
     recovered: float | None
+    recovered_interval: tuple[float, float] | None
 
 
 @dataclass(frozen=True, repr=False)

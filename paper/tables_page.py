@@ -1,4 +1,4 @@
-"""`docs/paper.md`, written from `results/` alone: the paper's claims with the runs that test them."""
+"""`docs/paper-tables.md`, written from `results/` alone: every claim of the paper with the runs that test it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,39 +7,21 @@ from calibrant.studies import read_records
 from calibrant.studies.result_tables import metric_label, percent
 from calibrant.studies.study_results import estimate
 from calibrant.tables import Table
-from paper.agreement import load_reasons
-from paper.beside import beside_paper, curves, not_run
-from paper.claims import (
-    CLAIMS,
-    OURS,
-    RULE,
-    WITHOUT,
-    Claim,
-    Comparison,
-    Groups,
-    Verdict,
-    comparisons,
-    covered,
-    exceptions,
-    verdict,
-)
-from paper.groups import group_records
-from paper.readings import INTRO, readings_beside, updates_table
+from paper.beside import beside_paper, curves, load_reasons
+from paper.claims import CLAIMS, OURS, RULE, WITHOUT, Claim, Comparison, comparisons, covered, exceptions, verdict
+from paper.readings import INTRO, updates_table
+from paper.runs import Groups, group_records
 from paper.timing import timing_table
 
 # Updates of two plans may differ by this share: epochs are whole.
 _TOLERANCE = 0.015
 _FIGURES = ("test_error", "ece", "share@0.95", "ece@0.95", "auroc")
 _HEAD = """<!-- Written by docs/make/paper.py from results/*.json. Change those, not this. -->
-# The paper's claims, one by one
+# The paper's claims, table by table
 
-Patra, Hebbalaguppe, Dash, Shroff, Vig: *Calibrating Deep Neural Networks using Explicit Regularisation and Dynamic Data
-Pruning*, WACV 2023. Here its claims are put to our runs; [further down](#beside-the-paper) are its numbers beside ours.
-The paper prints neither the share that is pruned on CIFAR-10, SVHN and Mendeley nor the epoch at which pruning starts,
-so its method is tested in readings: "recommended" is pruning from the first drop of the learning rate, and other
-settings are named. [One table](#every-reading-beside-the-printed-row) puts the readings beside the row that the paper
-prints, [another](#time-saved) says what each of them saves. No code of the authors is public. Where a claim fails, it
-fails for these readings, on the data sets and networks that are named.
+[The verdicts on one page](paper.md). Here are the runs behind them: each claim with every comparison that tests it,
+what each reading of the pruning saves, and the paper's numbers beside ours. "Recommended" is pruning from the first
+drop of the learning rate; other settings are named.
 """
 
 
@@ -62,71 +44,47 @@ So our runs say something about the method on these X-rays, and little about the
 """
 
 
-def claims_page(folder: str | Path) -> str:
-    """The page as Markdown."""
+def tables_page(folder: str | Path) -> str:
+    """Return the page as Markdown."""
     groups = group_records(read_records(folder))
-    found = {claim.title: comparisons(claim, groups) for claim in CLAIMS}
-    parts = [_HEAD, _overview(found, groups), RULE + "\n"]
-    parts += [_section(claim, found[claim.title]) for claim in CLAIMS]
+    parts = [_HEAD, RULE + "\n"]
+    parts += [_section(claim, comparisons(claim, groups)) for claim in CLAIMS]
     parts += [_controls(groups), _five(groups), _MENDELEY, f"## Time saved\n\n{INTRO}\n\n{updates_table(groups)}"]
-    parts += [timing_table(groups, heading="### Time follows samples"), readings_beside(groups)]
-    parts += [beside_paper(groups, load_reasons(Path(folder) / "reasons.toml")), curves(groups), not_run(groups)]
+    parts += [timing_table(groups, heading="### Time follows samples")]
+    parts += [beside_paper(groups, load_reasons(Path(folder) / "reasons.toml")), curves(groups)]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
-
-
-def _overview(found: dict[str, list[Comparison]], groups: Groups) -> str:
-    rows: list[tuple[str, str, str]] = [
-        (claim.title, verdict(found[claim.title]), _in_words(claim, found[claim.title])) for claim in CLAIMS
-    ]
-    there, missing = covered(groups)
-    rows.append(("On five data sets", "cannot tell" if missing else "see above", f"run on {len(there)} of the five"))
-    rows.append(("Time saved", "cannot tell", "our readings were chosen to fit the printed times: see below"))
-    return Table("", rows, ("claim", "verdict", "what our runs say")).markdown()
-
-
-def _in_words(claim: Claim, found: Sequence[Comparison]) -> str:
-    """The comparison that decides, as a sentence."""
-    if not found:
-        return "not run"
-    counted = [each for each in found if not each.variant] or list(found)
-    order: tuple[Verdict, ...] = ("fails", "cannot tell", "holds")
-    # The clearest of those that decide: the largest difference beside its interval.
-    first = min(counted, key=lambda each: (order.index(each.verdict), -abs(each.difference) / (each.half or 1.0)))
-    went = "is" if round(first.ours, 4) == round(first.theirs, 4) else "rose" if first.ours > first.theirs else "fell"
-    data, model = first.place
-    setting = f" ({first.variant})" if first.variant else ""
-    return (
-        f"{data}, {model}: {metric_label(claim.metric)} {went} from {100 * first.theirs:.2f} ({first.other}) to "
-        f"{100 * first.ours:.2f} % ({claim.ours}{setting})"
-    )
 
 
 def _section(claim: Claim, found: Sequence[Comparison]) -> str:
     parts = [f"## {claim.title}: {verdict(found)}", "", claim.says]
     own = exceptions(claim)
     if own is not None:
-        told = f"contradict it for {'; '.join(own)}." if own else "agree with it in every table."
-        parts += ["", f"The paper's own numbers {told}"]
+        words = "agree with it in every table."
+        if own:
+            words = f"contradict it for {'; '.join(own)}."
+        parts += ["", f"The paper's own numbers {words}"]
     if found:
         head = f"{metric_label(claim.metric)} of {claim.ours}, %"
         heads = ("data, network", "settings", "against", "seeds", head, "of the other, %", "difference", "verdict")
-        parts += ["", Table("", [_line(each) for each in found], heads).markdown().strip("\n")]
+        parts += ["", Table("", [_line(test) for test in found], heads).markdown().strip("\n")]
     else:
         parts += ["", f"Not run. What would tell: {claim.missing}."]
     return "\n".join(parts)
 
 
-def _line(each: Comparison) -> tuple[str, ...]:
-    spread = "" if each.half is None else f" ± {100 * each.half:.2f}"
+def _line(test: Comparison) -> tuple[str, ...]:
+    difference = f"{100 * test.difference:+.2f}"
+    if test.half is not None:
+        difference += f" ± {100 * test.half:.2f}"
     return (
-        ", ".join(each.place),
-        each.variant or "recommended",
-        each.other,
-        str(each.seeds),
-        f"{100 * each.ours:.2f}",
-        f"{100 * each.theirs:.2f}",
-        f"{100 * each.difference:+.2f}{spread}",
-        each.verdict,
+        ", ".join(test.place),
+        test.variant or "recommended",
+        test.other,
+        f"{test.seeds[0]} and {test.seeds[1]}",
+        f"{100 * test.ours:.2f}",
+        f"{100 * test.theirs:.2f}",
+        difference,
+        test.verdict,
     )
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from calibrant.studies import read_records
 from calibrant.tables import Table
-from paper.curve import budget_pictures
-from paper.findings import ECE, ERROR, METRICS, NLL, Finding, Metric, all_plans, findings, unfair
-from paper.groups import Groups, group_records
+from paper.findings import ECE, ERROR, METRICS, NLL, Finding, Metric, all_plans, budget_pictures, findings, unfair
+from paper.runs import Groups, group_records
 
 _HEAD = """<!-- Written by docs/make/results.py from results/*.json. Change those, not this. -->
 # Results
@@ -77,7 +76,7 @@ def _wrapped(line: str) -> str:
 
 def table(found: Sequence[Finding]) -> str:
     """The rows as Markdown."""
-    where = ("method, against its control", "data, network", "seeds", "samples seen, millions")
+    where = ("method, against its control", "data, network", "seeds", "computing, millions of updates")
     heads = (*where, *(metric.title for metric in METRICS), "decided alone, %")
     rows = [
         (
@@ -99,8 +98,11 @@ def sentences(found: Sequence[Finding], plans: Sequence[Finding], *, brief: bool
         plans: Every plan that has its control, for the verdict on plans: the rows hold a few of them.
         brief: Figures of the first row of each kind alone.
     """
-    kinds = {kind: [each for each in found if each.kind == kind] for kind in ("default", "plan", "huber", "pruning")}
+    names = ("resolution", "default", "plan", "huber", "pruning")
+    kinds = {kind: [each for each in found if each.kind == kind] for kind in names}
     made = []
+    if kinds["resolution"]:
+        made.append(f"- **{_smaller(kinds['resolution'])}**: {_told(kinds['resolution'], _resolution, NLL, brief)}.")
     if kinds["default"]:
         made.append(f"- **{_headline(kinds['default'])}**: {_told(kinds['default'], _default, ERROR, brief)}.")
     if kinds["plan"]:
@@ -154,7 +156,9 @@ def _headline(found: Sequence[Finding]) -> str:
 
 def _paid(each: Finding) -> str:
     ours, control = each.cost
-    cost = "as many samples seen" if ours == control else f"{ours:.1f} against {control:.1f} million samples seen"
+    cost = f"{ours:.1f} against {control:.1f} million updates"
+    if ours == control:
+        cost = "as many updates"
     return f"{_seeds(each)}, {cost}"
 
 
@@ -167,7 +171,31 @@ def _default(each: Finding) -> str:
     return text
 
 
+def _smaller(found: Sequence[Finding]) -> str:
+    words = {each.verdict(NLL) for each in found}
+    if words == {"better"}:
+        return "Smaller images early in the training beat fewer epochs at equal computing"
+    return "Smaller images early in the training, beside fewer epochs at equal computing"
+
+
+def _resolution(each: Finding) -> str:
+    share = f"{100 * each.cost[0] * 1e6 / each.whole[0].compute:.0f} % of the computing"
+    text = (
+        f"on {each.where} ({_seeds(each)}, {share}) error {ERROR.mean(each.ours):.2f} % and NLL "
+        f"{NLL.mean(each.ours):.4f}, against {ERROR.mean(each.control):.2f} % and {NLL.mean(each.control):.4f} of "
+        f"fewer epochs and {ERROR.mean(each.whole):.2f} % and {NLL.mean(each.whole):.4f} of all the computing"
+    )
+    if each.recovered is not None:
+        text += f"; it recovers {100 * each.recovered:.0f} %"
+        if each.recovered_interval is not None:
+            low, high = each.recovered_interval
+            text += f" ({100 * low:.0f} to {100 * high:.0f})"
+        text += " of what fewer epochs lose in NLL"
+    return text
+
+
 def _worth(plans: Sequence[Finding]) -> str:
+    plans = [each for each in plans if each.kind == "plan"]
     words = [each.verdict(NLL) for each in plans]
     better, worse = words.count("better"), words.count("worse")
     if better > worse and better == len(words):
@@ -181,13 +209,15 @@ def _worth(plans: Sequence[Finding]) -> str:
 
 
 _CONTROL = (
-    "The control of a plan has the same loss and schedule on all data, and as many updates. NLL after a temperature, "
+    "The control of a plan has the same loss and schedule on all data, and as much computing. NLL after a temperature, "
     "plan against control: "
 )
 
 
 def _plan(each: Finding) -> str:
-    recovered = "nothing" if each.recovered is None or each.recovered <= 0 else f"{100 * each.recovered:.0f} %"
+    recovered = "nothing"
+    if each.recovered is not None and each.recovered > 0:
+        recovered = f"{100 * each.recovered:.0f} %"
     return (
         f"on {each.where}, {each.name} ({_seeds(each)}), {_against(each, NLL)}, a difference of "
         f"{_difference(each, NLL)}: {each.verdict(NLL)}; it recovers {recovered} of what fewer epochs lose"
@@ -241,7 +271,7 @@ def _unfair(groups: Groups) -> str:
     for each in unfair(groups):
         ours, control = each.cost
         lines.append(
-            f"- **{each.where}.** The default saw {ours:.1f} million samples there, the paper's `nll` recipe "
+            f"- **{each.where}.** The default made {ours:.1f} million updates there, the paper's `nll` recipe "
             f"{control:.1f} million: it has no control at equal cost, so it has no row."
         )
     return "".join(_wrapped(line) + "\n" for line in lines)
