@@ -18,7 +18,10 @@ from paper.runs import Groups, Place, short_names
 _TOLERANCE = 0.1
 # A screenful: of each kind those with the most seeds, and the default has what is left.
 _ROWS, _RESOLUTIONS, _PLANS, _HUBER, _PRUNING = 14, 4, 2, 4, 2
-_NOT_DEFAULT = {"data.mixup", "optimiser.sam", "budget", "schedule.resolution"}
+_NOT_DEFAULT = {
+    *("data.mixup", "data.mirror", "optimiser.sam", "optimiser.nesterov", "schedule.resolution"),
+    "budget",
+}
 TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "fashion-mnist": "Fashion-MNIST"}
 TITLES |= {"mendeley-v2": "Mendeley V2", "tiny-imagenet": "Tiny-ImageNet", "resnet32": "ResNet-32"}
 TITLES |= {"resnet50": "ResNet-50", "torchvision:resnet50": "ResNet-50"}
@@ -62,6 +65,7 @@ class Finding:
         control: Runs of its control, by seed.
         referee: Knows how much runs of this data set and network vary over seeds.
         whole: Of a plan: the runs with all the computing.
+        former: Of a resolution schedule: the default before it, with all the computing.
     """
 
     kind: str
@@ -72,6 +76,7 @@ class Finding:
     control: tuple[Record, ...]
     referee: Referee
     whole: tuple[Record, ...] = ()
+    former: tuple[Record, ...] = ()
 
     @property
     def where(self) -> str:
@@ -147,7 +152,7 @@ def all_plans(groups: Groups) -> list[Finding]:
         _plan(place, controlled, names, by_label)
         for place, by_label in groups.items()
         for controlled in find_controls(by_label)
-        if controlled.full
+        if controlled.full or controlled.plan[0].resolution
     ]
 
 
@@ -185,6 +190,15 @@ def _rank(each: Finding) -> tuple[int, float, float]:
 
 def _default(place: Place, by_label: Mapping[str, Sequence[Record]]) -> list[Finding]:
     """The default: plain cross-entropy with averaged weights, in its longest runs; beside the paper's recipe."""
+    longest = _longest_default(by_label)
+    if not longest or BASELINE not in by_label:
+        return []
+    runs = (tuple(longest), tuple(by_label[BASELINE]))
+    return [Finding("default", place, "the default", "the paper's `nll` recipe", *runs, Referee(by_label))]
+
+
+def _longest_default(by_label: Mapping[str, Sequence[Record]]) -> Sequence[Record]:
+    """Return the runs of the default with the most computing."""
     averaged = [
         records
         for records in by_label.values()
@@ -192,11 +206,7 @@ def _default(place: Place, by_label: Mapping[str, Sequence[Record]]) -> list[Fin
         and records[0].recipe["schedule"].get("average")
         and not _NOT_DEFAULT & records[0].changes.keys()
     ]
-    if not averaged or BASELINE not in by_label:
-        return []
-    longest = max(averaged, key=lambda records: (records[0].samples_seen, len(records)))
-    runs = (tuple(longest), tuple(by_label[BASELINE]))
-    return [Finding("default", place, "the default", "the paper's `nll` recipe", *runs, Referee(by_label))]
+    return max(averaged, key=lambda records: (records[0].samples_seen, len(records)), default=())
 
 
 def _plan(
@@ -212,9 +222,15 @@ def _plan(
     if controlled.plan[0].resolution:
         kind = "resolution"
     runs = (controlled.plan, controlled.control)
-    return Finding(
-        kind, place, f"`{short}`, {share} of the computing", control, *runs, Referee(by_label), controlled.full
-    )
+    name = f"`{short}`, {share} of the computing"
+    if kind == "plan":
+        return Finding(kind, place, name, control, *runs, Referee(by_label), controlled.full)
+    former = tuple(_longest_default(by_label))
+    if not controlled.full:
+        whole = max(record.compute for record in former or controlled.plan)
+        share = f"{100 * controlled.plan[0].compute / whole:.0f} %"
+        name, control = f"`{short}`, {share} of the computing", f"all data, {share} of the epochs"
+    return Finding(kind, place, name, control, *runs, Referee(by_label), controlled.full, former)
 
 
 def _pruning(place: Place, by_label: Mapping[str, Sequence[Record]]) -> list[Finding]:

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from calibrant.studies import read_records
+from calibrant.studies import Record, read_records
 from calibrant.tables import Table
 from paper.findings import ECE, ERROR, METRICS, NLL, Finding, Metric, all_plans, budget_pictures, findings, unfair
 from paper.runs import Groups, group_records
@@ -179,12 +179,15 @@ def _smaller(found: Sequence[Finding]) -> str:
 
 
 def _resolution(each: Finding) -> str:
-    share = f"{100 * each.cost[0] * 1e6 / each.whole[0].compute:.0f} % of the computing"
-    text = (
-        f"on {each.where} ({_seeds(each)}, {share}) error {ERROR.mean(each.ours):.2f} % and NLL "
-        f"{NLL.mean(each.ours):.4f}, against {ERROR.mean(each.control):.2f} % and {NLL.mean(each.control):.4f} of "
-        f"fewer epochs and {ERROR.mean(each.whole):.2f} % and {NLL.mean(each.whole):.4f} of all the computing"
-    )
+    whole = each.whole or each.former
+    text = f"on {each.where} ({_seeds(each)}"
+    if whole:
+        text += f", {100 * each.ours[0].compute / whole[0].compute:.0f} % of the computing"
+    text += f") error and NLL {_error_and_nll(each.ours)}, against {_error_and_nll(each.control)} of fewer epochs"
+    if each.whole:
+        text += f" and {_error_and_nll(each.whole)} of all the computing"
+    if each.former:
+        text += f"; the default without it had {_error_and_nll(each.former)} with all the computing"
     if each.recovered is not None:
         text += f"; it recovers {100 * each.recovered:.0f} %"
         if each.recovered_interval is not None:
@@ -192,6 +195,10 @@ def _resolution(each: Finding) -> str:
             text += f" ({100 * low:.0f} to {100 * high:.0f})"
         text += " of what fewer epochs lose in NLL"
     return text
+
+
+def _error_and_nll(records: Sequence[Record]) -> str:
+    return f"{ERROR.mean(records):.2f} % / {NLL.mean(records):.4f}"
 
 
 def _worth(plans: Sequence[Finding]) -> str:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from calibrant.errors import InvalidInput
-from paper.agreement import agreement, load_reasons, reason
+from paper.beside import agreement, load_reasons, reason
 from paper.numbers import paper_rows
 
 ROW = next(row for row in paper_rows() if (row.data, row.model, row.method) == ("cifar10", "resnet32", "flsd"))

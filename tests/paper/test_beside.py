@@ -1,23 +1,24 @@
+import statistics
+
 import pytest
 
-from calibrant.studies import write_record
+from calibrant.studies import read_records, write_record
 from paper.beside import PLANNED, curve
-from paper.claims_page import claims_page
-from paper.groups import group_records
 from paper.numbers import paper_rows
+from paper.paper_page import paper_page
+from paper.runs import group_records
+from paper.tables_page import tables_page
 
 
-def test_without_results_the_page_says_plainly_what_was_not_run(tmp_path):
-    text = claims_page(tmp_path)
+def test_without_results_the_pages_say_plainly_what_was_not_run(tmp_path):
+    text = paper_page(tmp_path)
     for data, model, names, _ in PLANNED:
-        assert any(line.startswith(f"- {data}, {model}") and names[-1] in line for line in text.splitlines())
-    for section in (
-        "## Beside the paper",
-        "### Time follows samples",
-        "## One setting at a time",
-        "## What was not run",
-    ):
+        assert any(line.startswith(f"| {data}, {model} ") and names[-1] in line for line in text.splitlines())
+    for section in ("## Which reading comes nearest", "## What was not run"):
         assert f"{section}\n" in text
+    tables = tables_page(tmp_path)
+    for section in ("## Beside the paper", "### Time follows samples", "## One setting at a time"):
+        assert f"{section}\n" in tables
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def folder(make_record, tmp_path):
 
 
 def test_numbers_stand_beside_the_papers_with_a_verdict_and_a_reason(folder):
-    lines = claims_page(folder).splitlines()
+    lines = tables_page(folder).splitlines()
     row = next(row for row in paper_rows() if (row.data, row.model, row.method) == ("cifar10", "resnet32", "flsd"))
     (numbers,) = [line for line in lines if line.startswith("| FLSD (flsd) | 1 |")]
     assert numbers.split("|")[3].strip().startswith(f"{row.ece:g} → ")
@@ -41,43 +42,48 @@ def test_numbers_stand_beside_the_papers_with_a_verdict_and_a_reason(folder):
     (why,) = [line for line in lines if line.startswith("- FLSD (flsd), ")]
     assert why.endswith("not explained yet.")
     (folder / "reasons.toml").write_text('["cifar10/resnet32/flsd"]\nece = "Drawn at random for a test."\n')
-    reasons = [line for line in claims_page(folder).splitlines() if line.startswith("- FLSD (flsd), ")]
+    reasons = [line for line in tables_page(folder).splitlines() if line.startswith("- FLSD (flsd), ")]
     assert "- FLSD (flsd), ECE: Drawn at random for a test." in reasons
     assert len(reasons) == 2
 
 
 def test_a_run_at_published_settings_stands_beside_the_paper_too(make_record, folder):
     write_record(make_record("mmce", options={"mmce_weight": 2.0}), folder)
-    lines = [line for line in claims_page(folder).splitlines() if "(mmce" in line]
+    lines = [line for line in tables_page(folder).splitlines() if "(mmce" in line]
     assert [line.split(" | ")[0] for line in lines if line.startswith("| MMCE")] == ["| MMCE (mmce, mmce_weight 2)"]
     write_record(make_record("mmce"), folder)
-    lines = [line for line in claims_page(folder).splitlines() if line.startswith("| MMCE")]
+    lines = [line for line in tables_page(folder).splitlines() if line.startswith("| MMCE")]
     assert [line.split(" | ")[0] for line in lines] == ["| MMCE (mmce)", "| MMCE (mmce, mmce_weight 2)"]
 
 
 def test_each_of_the_papers_numbers_counts_once_by_the_recommended_settings(make_record, tmp_path):
     write_record(make_record("mmce", options={"mmce_weight": 2.0}, sharpness=0.1), tmp_path)
-    (before,) = [line for line in claims_page(tmp_path).splitlines() if line.startswith("Paper → ours.")]
+    (before,) = [line for line in tables_page(tmp_path).splitlines() if line.startswith("Paper → ours.")]
     assert before == "Paper → ours. 0 of 5 numbers agree."
     write_record(make_record("mmce", sharpness=1.5), tmp_path)
-    text = claims_page(tmp_path)
+    text = tables_page(tmp_path)
     (row,) = [line for line in text.splitlines() if line.startswith("| MMCE (mmce) |")]
     assert f"Paper → ours. {row.count(': agrees')} of 5 numbers agree." in text
 
 
 def test_one_setting_at_a_time_needs_runs_in_which_nothing_else_changed(folder, make_record):
-    text = claims_page(folder)
+    text = tables_page(folder)
     assert "### cifar10, resnet32: lambda of flsd+h+p-ema" in text
-    assert "- cifar10, resnet32, flsd+h+p-ema, lambda: 0.1, 1, 10, 25" in text
+    assert "| cifar10, resnet32 | flsd+h+p-ema, lambda: 0.1, 1, 10, 25 | 4 |" in paper_page(folder)
     mixed = make_record("flsd+h+p-ema", options={"huber_weight": 1.0, "fraction": 0.1})
     assert curve("lambda", "flsd+h+p-ema", group_records([mixed])["cifar10", "resnet32"]) == {}
 
 
-def test_missing_seeds_are_named(folder):
-    (line,) = [line for line in claims_page(folder).splitlines() if "cifar10, resnet32, 3 seeds each" in line]
-    assert "flsd+h (2 more of 3 seeds)" in line
-    assert "nll" not in line
-    assert "flsd+h+unbiased" not in line
+def test_missing_seeds_are_named_with_their_cost(folder, make_record):
+    (line,) = [line for line in paper_page(folder).splitlines() if "flsd+h (2 more of 3 seeds)" in line]
+    data, names, runs, minutes = (cell.strip() for cell in line.strip("|").split("|"))
+    assert data == "cifar10, resnet32"
+    assert "nll" not in names
+    assert "flsd+h+unbiased" not in names
+    # Records of 1,000 updates in 100 seconds or less; a run has 160 epochs of 45,000 images.
+    paces = [record.train_seconds / record.samples_seen for record in read_records(folder)]
+    expected = int(runs) * statistics.median(paces) * 160 * 45_000 / 60
+    assert float(minutes) == pytest.approx(expected, abs=0.5)
 
 
 def test_every_reading_stands_beside_the_printed_row_nearest_first(make_record, tmp_path):
@@ -87,12 +93,11 @@ def test_every_reading_stands_beside_the_printed_row_nearest_first(make_record, 
     records.append(make_record("flsd+h", sharpness=0.3))
     for record in records:
         write_record(record, tmp_path)
-    lines = claims_page(tmp_path).splitlines()
-    start = lines.index("### Readings, cifar10, resnet32")
-    table = [line.strip("|").split(" | ") for line in lines[start + 4 : start + 8]]
-    assert float(table[0][4]) == row.test_error
+    lines = paper_page(tmp_path).splitlines()
+    table = [line.strip("|").split(" | ") for line in lines if line.startswith("| resnet32 |")]
+    assert float(table[0][5]) == row.test_error
     assert [float(cells[-1]) for cells in table[1:]] == sorted(float(cells[-1]) for cells in table[1:])
-    (cells,) = [cells for cells in table if "in each minibatch" in cells[0]]
+    (cells,) = [cells for cells in table if "in each minibatch" in cells[1]]
     printed = (row.test_error, row.ece, row.share_confident)
     names = ("test_error", "ece", "share@0.95")
     expected = sum(abs(100 * records[2].value(name) - value) for name, value in zip(names, printed, strict=True)) / 3
@@ -101,8 +106,8 @@ def test_every_reading_stands_beside_the_printed_row_nearest_first(make_record, 
 
 def test_readings_that_nobody_ran_are_named(make_record, tmp_path):
     def missing():
-        lines = claims_page(tmp_path).splitlines()
-        return next(line for line in lines if line.startswith("- cifar10, resnet50, readings"))
+        lines = paper_page(tmp_path).splitlines()
+        return next(line for line in lines if line.startswith("| cifar10, resnet50 | readings"))
 
     assert "chosen anew from all samples" in missing()
     options = {"readmit": True, "scoring": "resting"}

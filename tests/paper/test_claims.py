@@ -1,12 +1,14 @@
+import re
 import statistics
 
 import pytest
 from scipy import stats
 
 from paper.claims import CLAIMS, Claim, comparisons, covered, exceptions, verdict
-from paper.claims_page import claims_page
-from paper.groups import group_records
+from paper.paper_page import paper_page
 from paper.readings import READINGS, saved
+from paper.runs import group_records
+from paper.tables_page import tables_page
 from tests.paper.test_page import script
 
 BY_TITLE = {claim.title: claim for claim in CLAIMS}
@@ -14,18 +16,30 @@ PLACE = ("cifar10", "resnet32")
 EARLY = {"fraction": 0.1, "start": 40}
 
 
-def test_the_committed_page_is_what_results_give():
-    made = script("paper")
-    assert made.TARGET.read_text() == made.page(), "run: python docs/make/paper.py"
+def test_the_committed_pages_are_what_results_give():
+    for path, text in script("paper").written().items():
+        assert path.read_text() == text, "run: python docs/make/paper.py"
 
 
 def test_without_runs_nothing_is_claimed(tmp_path):
-    text = claims_page(tmp_path)
+    text = tables_page(tmp_path)
     for claim in CLAIMS:
         assert f"## {claim.title}: cannot tell" in text
     assert "Run by us at recommended settings: none." in text
     assert "holds |" not in text
     assert "fails |" not in text
+    page = paper_page(tmp_path)
+    assert "**Yes**" not in page
+    assert "**No**" not in page
+
+
+def test_every_verdict_links_to_its_table():
+    pages = {path.name: text for path, text in script("paper").written().items()}
+    anchors = re.findall(r"\(paper-tables\.md#([^)]+)\)", pages["paper.md"])
+    headings = re.findall(r"^#+ (.*)$", pages["paper-tables.md"], re.MULTILINE)
+    known = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert len(anchors) > len(CLAIMS)
+    assert set(anchors) <= known
 
 
 def figures(make_record, method, values, metric="test_error", width=0.001, **options):
@@ -45,33 +59,33 @@ def only(claim, *groups):
     return found
 
 
-LOWER = Claim("", "", "test_error", "flsd+h+p-ema", ("flsd+h",))
-KEPT = Claim("", "", "test_error", "flsd+h+p-ema", ("flsd+h",), kept=True)
+LOWER = Claim("", "", "", "test_error", "flsd+h+p-ema", ("flsd+h",))
+KEPT = Claim("", "", "", "test_error", "flsd+h+p-ema", ("flsd+h",), kept=True)
 
 
-def test_seeds_in_common_are_paired(make_record):
-    ours = figures(make_record, "flsd+h+p-ema", [0.080, 0.081, 0.085])
-    theirs = figures(make_record, "flsd+h", [0.070, 0.072, 0.077])
+def test_seeds_are_two_samples(make_record):
+    values = [0.080, 0.081, 0.085], [0.070, 0.072]
+    ours = figures(make_record, "flsd+h+p-ema", values[0])
+    theirs = figures(make_record, "flsd+h", values[1])
     found = only(LOWER, ours, theirs)
-    differences = [0.010, 0.009, 0.008]
-    half = stats.sem(differences) * stats.t.ppf(0.975, 2)
-    assert (found.place, found.seeds, found.variant) == (PLACE, 3, "")
-    assert found.difference == pytest.approx(statistics.fmean(differences))
-    assert found.half == pytest.approx(half)
+    reference = stats.ttest_ind(*values).confidence_interval(0.95)
+    assert (found.place, found.seeds, found.variant) == (PLACE, (3, 2), "")
+    assert found.difference == pytest.approx(statistics.fmean(values[0]) - statistics.fmean(values[1]))
+    assert found.difference + found.half == pytest.approx(reference.high)
     assert found.verdict == "fails"
     assert only(KEPT, ours, theirs).verdict == "fails"
-    assert only(LOWER, ours[:2], theirs).seeds == 2
 
 
-def test_one_seed_varies_by_images_and_by_what_other_seeds_show(make_record):
+def test_one_run_each_varies_by_images_or_as_other_methods_do(make_record):
     ours = figures(make_record, "flsd+h+p-ema", [0.070])
     theirs = figures(make_record, "flsd+h", [0.080])
     found = only(LOWER, ours, theirs)
     assert found.half == pytest.approx(1.96 * (2 * 0.001**2) ** 0.5, rel=1e-3)
     assert found.verdict == "holds"
-    spread = figures(make_record, "flsd+h+p-ema", [0.070, 0.090, 0.110])
-    assert only(LOWER, spread, theirs).half == pytest.approx(1.96 * (2 * 0.02**2) ** 0.5)
-    assert only(LOWER, spread, theirs).verdict == "cannot tell"
+    others = figures(make_record, "nll", [0.070, 0.090, 0.110])
+    beside = only(LOWER, ours, theirs, others)
+    assert beside.half == pytest.approx(stats.t.ppf(0.975, 2) * (2 * 0.02**2) ** 0.5)
+    assert beside.verdict == "cannot tell"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +112,7 @@ def test_other_settings_are_compared_with_their_like(make_record):
 
 
 def test_one_comparison_that_fails_is_enough(make_record):
-    claim = Claim("", "", "test_error", "flsd+h+p-ema", ("nll", "flsd"))
+    claim = Claim("", "", "", "test_error", "flsd+h+p-ema", ("nll", "flsd"))
     ours = figures(make_record, "flsd+h+p-ema", [0.07])
     worse, same, better = (
         figures(make_record, name, [value]) for name, value in (("nll", 0.08), ("flsd", 0.0701), ("flsd", 0.06))

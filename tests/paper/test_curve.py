@@ -2,7 +2,7 @@
 
 import pytest
 
-from paper.curve import budget_curves_of
+from paper.findings import budget_curves_of
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-from paper.groups import group_records
+from paper.runs import group_records
 
 
 def test_versions_of_an_own_method_stand_apart(make_record):

@@ -1,4 +1,4 @@
-from paper.names import short_names
+from paper.runs import short_names
 
 
 def changed(record, **changes):

@@ -9,8 +9,8 @@ import pytest
 from calibrant.report import save_figure
 from calibrant.studies import write_record
 from paper.findings import ECE, ERROR, NLL, all_plans, findings, unfair
-from paper.groups import group_records
-from paper.page import readme_findings, results_page, sentences
+from paper.results_page import readme_findings, results_page, sentences
+from paper.runs import group_records
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = ("cifar10", "resnet32")
@@ -105,8 +105,8 @@ def test_a_default_that_saw_more_than_its_control_has_no_row_but_is_named(runs):
 @pytest.mark.parametrize(
     ("gain", "verdict", "words"),
     [
-        (0.1, "better", "**Pruning beats fewer epochs** in every plan"),
-        (-0.1, "worse", "0 of 1 plans better than their control by NLL, 1 worse, 0 inconclusive"),
+        (1.0, "better", "**Pruning beats fewer epochs** in every plan"),
+        (-1.0, "worse", "0 of 1 plans better than their control by NLL, 1 worse, 0 inconclusive"),
         (0.0, "cannot tell", "Pruning did not beat shorter training"),
     ],
 )
@@ -118,7 +118,7 @@ def test_sentences_follow_the_verdicts_and_name_the_control(runs, gain, verdict,
     assert len(lines) == 3
     assert words in lines[1]
     assert f": {verdict}; it recovers" in lines[1]
-    assert "The control of a plan has the same loss and schedule on all data, and as many updates." in lines[1]
+    assert "The control of a plan has the same loss and schedule on all data, and as much computing." in lines[1]
 
 
 def test_the_readme_has_figures_of_the_first_place_and_verdicts_of_the_others(runs):
@@ -127,7 +127,7 @@ def test_the_readme_has_figures_of_the_first_place_and_verdicts_of_the_others(ru
     default = next(row for row in rows if row.kind == "default")
     other = replace(default, place=("svhn", "resnet32"))
     line = sentences([*rows, other], all_plans(groups), brief=True)[0]
-    assert line.endswith(f"; {other.verdict(ERROR)} too on SVHN with ResNet-32 (3 seeds, as many samples seen).")
+    assert line.endswith(f"; {other.verdict(ERROR)} too on SVHN with ResNet-32 (3 seeds, as many updates).")
     assert line.count("against") == sentences(rows, all_plans(groups))[0].count("against")
 
 
@@ -145,11 +145,37 @@ def test_numbers_of_the_page_are_those_of_the_records(runs, tmp_path):
     assert "Settings of `nll+unbiased, averaged` on CIFAR-10" in text
 
 
-def test_no_more_than_twelve_rows(runs):
+def test_no_more_than_fourteen_rows(runs):
     groups = group_records(runs())
     for data in ("cifar100", "svhn", "mendeley-v2", "fashion-mnist"):
         groups[data, "resnet32"] = groups[PLACE]
     groups["cifar10", "resnet50"] = groups[PLACE]
     rows = findings(groups)
-    assert len(rows) <= 12
+    assert len(rows) <= 14
     assert len({row.place for row in rows if row.kind == "plan"}) == 2
+
+
+def resized(record, *, epochs):
+    """The run with 60 % of its epochs at 24 of 32 pixels, which cost 9 / 16 as much."""
+    recipe = {**record.recipe, "epochs": epochs}
+    recipe["schedule"] = {**recipe["schedule"], "resolution": [[24, 0.6]]}
+    share = 0.6 * 9 / 16 + 0.4
+    samples = 1000 * epochs // 160
+    changes = {**record.changes, "schedule.resolution": [[24, 0.6]], "epochs": epochs}
+    costs = {"samples_seen": samples, "samples_full": samples, "flops": share * samples, "flops_full": float(samples)}
+    return record.model_copy(update={"recipe": recipe, "changes": changes, **costs})
+
+
+def test_smaller_images_first_stand_beside_fewer_epochs_at_equal_computing(runs):
+    records = runs()
+    whole = [record for record in records if record.label == "nll (average 0.25, kind cosine)"]
+    plans = [gained(resized(record, epochs=130), 0.05 + 0.001 * record.seed) for record in whole]
+    groups = group_records([*records, *plans])
+    first = findings(groups)[0]
+    assert first.kind == "resolution"
+    assert [record.recipe["epochs"] for record in first.control] == [96, 96, 96]
+    assert first.cost[0] == pytest.approx(first.cost[1], rel=0.01)
+    assert [record.label for record in first.whole] == [whole[0].label] * 3
+    line = sentences(findings(groups), all_plans(groups))[0]
+    assert line.startswith("- **Smaller images early in the training")
+    assert "60 % of the computing" in line

@@ -1,6 +1,6 @@
 import pytest
 
-from paper.groups import group_records
+from paper.runs import group_records
 from paper.timing import timing_table
 
 
