@@ -56,7 +56,11 @@ build_model("torchvision:resnet18", n_classes=2, image_shape=(3, 32, 32))
 """
     paths = os.pathsep.join([str(unusable_torchvision), *sys.path])
     ran = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert "InvalidInput: torchvision cannot be imported, because the installed torchvision does not" in ran.stderr
 

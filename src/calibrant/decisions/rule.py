@@ -348,13 +348,13 @@ class RoutingRule(Displayed, Part):
         require_predictions(predictions)
         if not predictions.has_all_classes:
             return with_class_names(predictions, self.class_names)
-        if self.class_names == RIGHT_OR_WRONG != predictions.class_names:
-            raise InvalidInput("This rule was fitted on a class and a score, and these are scores of all classes.")
         self.check_classes(predictions.n_classes)
         return in_order_of(self.class_names, predictions, where=where)
 
     def check_classes(self, n_classes: int) -> None:
-        """Refuse predictions with another number of classes."""
+        """Refuse scores of all classes for a rule of a class and a score, and another number of classes."""
+        if self.class_names == RIGHT_OR_WRONG:
+            raise InvalidInput("This rule was fitted on a class and a score, and these are scores of all classes.")
         if n_classes != self.n_classes:
             raise InvalidInput(
                 f"this rule was made for {self.n_classes} classes and cannot be applied to {n_classes}. "
