@@ -321,6 +321,34 @@ def power(draws: int, seed: int) -> None:
         print(f"| {name} | {draws} | {len(noticed)} | {median} |", flush=True)
 
 
+def labelling_power(draws: int, seed: int) -> None:
+    """Print after how many labels the monitor says that they are not a fair draw."""
+    worlds: dict[str, Callable[[Any], Any]] = {
+        "the surer half, five times as often": lambda sure: np.where(sure > 0.95, 0.15, 0.03),
+        "the surer half, twice as often": lambda sure: np.where(sure > 0.95, 0.1, 0.05),
+        "the surest tenth alone": lambda sure: np.where(sure > 0.99, 0.2, 0.0),
+        "the less sure half, five times as often": lambda sure: np.where(sure > 0.95, 0.03, 0.15),
+    }
+    print(
+        "\n| labelled are | streams | said within 20,000 cases | median number of labels |\n| --- | --- | --- | --- |"
+    )
+    for name, chance in worlds.items():
+        needed = []
+        for each in np.random.SeedSequence(seed).spawn(draws):
+            rng = np.random.default_rng(each)
+            sure = rng.uniform(0.9, 1.0, size=20_000)
+            order = np.where(rng.random(20_000) < chance(sure), np.arange(1, 20_001), 0)
+            looks = range(200, 20_001, 200)
+            labels = [np.count_nonzero(order[:n]) for n in looks if _unfair(sure[:n], order[:n])]
+            needed.append(labels[0] if labels else np.inf)
+        print(f"| {name} | {draws} | {np.isfinite(needed).sum()} | {np.median(needed):g} |", flush=True)
+
+
+def _unfair(confidence: NDArray[np.float64], order: NDArray[np.int64]) -> bool:
+    found = compare_labelled(confidence, order)
+    return found is not None and not found.fair
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=200)
@@ -330,6 +358,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.power:
         power(arguments.draws, arguments.seed)
+        labelling_power(arguments.draws, arguments.seed)
         return
     print("| cell | draws | broken | allowed, % |\n| --- | --- | --- | --- |")
     for number, cell in enumerate(cells()):

@@ -109,9 +109,12 @@ def labels_to_notice(largest_error: float, level: float, *, after: int = 0, larg
     loss_before = -float(largest_error * win[best] + (1.0 - largest_error) * loss[best])
     # Bets that begin near the change work together: each begins with its share and misses or loses a little.
     change = after // largest + 1
-    starts = np.arange(max(1, change - int(10 / loss_before)), change + int(10 / gain) + 2)
-    missed = np.where(starts < change, (change - starts) * loss_before, (starts - change) * gain)
-    share = float(((not_begun(starts) - not_begun(starts + 1)) * np.exp(-missed)).sum())
+    nearby = np.linspace(max(1.0, change - 10 / loss_before), change, 1000)
+    starts = np.unique(np.concatenate([nearby, np.linspace(change, change + 10 / gain, 1000)]).astype(np.int64))
+    missed = np.maximum((change - starts) * loss_before, (starts - change) * gain)
+    share = float(
+        ((not_begun(starts[:-1]) - not_begun(starts[1:])) * np.exp(-np.maximum(missed[:-1], missed[1:]))).sum()
+    )
     needed = math.log(len(_ODDS) / level) - math.log(share)
     # The smallest n with n * gain - 1.28 * sqrt(n) * deviation >= needed.
     root = (1.2816 * deviation + math.sqrt((1.2816 * deviation) ** 2 + 4.0 * gain * needed)) / (2.0 * gain)
