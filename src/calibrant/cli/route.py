@@ -126,7 +126,7 @@ def fit(
     start = Policy(stated.n_classes, class_names=stated.class_names)
     fitting = None
     if calibrate:
-        some = _share_of(given, share, seed, clusters)
+        some = _share_of(given, share, seed, clusters, score)
         # Scores without a scale need an offset, too, and nobody knows which confidences they will reach.
         method = {"score": "platt"}.get(given.kind, "temperature")
         start = start.with_calibrator(make_calibrator(method).fit(some))
@@ -180,12 +180,14 @@ def _noted(rule: _R, weights: str | None, seed: int, drawn: "Predictions", cases
     return note_weights(rule, weights, seed, drawn, cases)
 
 
-def _share_of(cases: "Predictions", share: float | None, seed: int, clusters: str | None) -> "Predictions":
-    """A random share of the cases, or of their clusters, for a calibrator."""
-    from calibrant.calibration.temperature import temperature_share
+def _share_of(
+    cases: "Predictions", share: float | None, seed: int, clusters: str | None, score: str | None
+) -> "Predictions":
+    """A random share of the cases, or of their clusters, for a calibrator and for the choice of a score."""
+    from calibrant.decisions.policy import fitting_share
 
     if share is None:
-        share = temperature_share(len(cases))
+        share = fitting_share(len(cases), score)
     return cases.split(share, seed=seed, clusters=clusters)[0]
 
 

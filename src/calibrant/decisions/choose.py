@@ -252,8 +252,7 @@ def _split_search(
 ) -> RoutingRule:
     """Find score, thresholds and a start on some of the cases, or on other ones, and test on the rest.
 
-    The rest knows nothing of that choice, so for it thresholds and start are fixed in advance. The start is the
-    quantile whose test would have the smallest p-value if the rest were copies of the cases that it was found on.
+    The rest knows nothing of that choice, so for it thresholds and start are fixed in advance.
     """
     clusters = options["clusters"]
     if any(column is not None and not isinstance(column, str) for column in (clusters, options["groups"])):
@@ -262,20 +261,37 @@ def _split_search(
     if fitting is None:
         fitting, rest = predictions.split(_SPENT, seed=seed, clusters=clusters)
         spent = f" {len(fitting):,} other cases were spent to find where to start."
+    keep_default = False
     if options["score"] == "auto":
         options["score"] = choose_score(fitting, seed=seed)
-    routed = route_all(fitting, options["score"])
+        keep_default = options["score"] == "probability"  # its thresholds are known beforehand
+    if not keep_default:
+        options |= _found_thresholds(fitting, options["score"], target_accuracy, len(rest))
+    rule = _fixed_search(rest, target_accuracy, confidence, **options)
+    return replace(rule, fitted_on=predictions.origin.sha256, note=f"{rule.note}{spent}")
+
+
+def _found_thresholds(fitting: Predictions, score: str, target_accuracy: float, n_rest: int) -> dict[str, Any]:
+    """Quantiles of the score as thresholds, and where to start among them.
+
+    The start is the quantile whose test would have the smallest p-value if the rest were copies of these cases. A
+    quarter of the level starts at a stricter one, with half as many cases, because that choice is uncertain.
+    """
+    routed = route_all(fitting, score)
     wrong = routed.ranking[routed.predicted != fitting.targets]
     quantiles = np.linspace(0.0, 1.0, _QUANTILES)
     cuts = np.unique(np.quantile(routed.ranking, quantiles, method="higher"))
-    times = max(len(rest) / len(fitting), 1.0)
+    times = max(n_rest / len(fitting), 1.0)
     cases = np.floor(times * at_least(routed.ranking, cuts)).astype(np.int64)
-    errors = np.floor(times * at_least(wrong, cuts)).astype(np.int64)
+    # Half an error more: no error among few cases is no evidence for none among many.
+    errors = np.floor(times * (at_least(wrong, cuts) + 0.5)).astype(np.int64)
     p_values = error_p_value(errors, cases, 1.0 - target_accuracy)
-    start = float(cuts[int(np.argmin(p_values))])
-    options |= {"thresholds": cuts.tolist(), "starts": [start]}
-    rule = _fixed_search(rest, target_accuracy, confidence, **options)
-    return replace(rule, fitted_on=predictions.origin.sha256, note=f"{rule.note}{spent}")
+    start = int(np.argmin(p_values))
+    stricter = min(int(np.searchsorted(-cases, -cases[start] / 2)), len(cuts) - 1)  # half as many cases
+    starts = {float(cuts[start]): 1.0}
+    if stricter > start:
+        starts = {float(cuts[start]): 0.75, float(cuts[stricter]): 0.25}
+    return {"thresholds": cuts.tolist(), "starts": starts}
 
 
 def _fixed_search(

@@ -67,10 +67,10 @@ def rank(score: str, probabilities: Floats, top: Floats) -> Floats:
 def choose_score(
     predictions: Predictions, candidates: Sequence[str] = CANDIDATES, *, resamples: int = 200, seed: int = 0
 ) -> str:
-    """The score with the lowest AURC, if its gain over the largest probability is beyond chance; else "probability".
+    """The score with the lowest AURC, if its gain over the largest probability exceeds its error; else "probability".
 
-    Beyond chance: the gain is more than two standard errors of the paired difference over bootstrap resamples of the
-    cases. The cases must be others than those that carry a promise.
+    The error is one standard error of the paired difference, over bootstrap resamples of the cases. The cases must be
+    others than those that carry a promise.
 
     Args:
         predictions: Labelled, calibrated cases.
@@ -90,7 +90,7 @@ def choose_score(
     for _ in range(resamples):
         rows = rng.integers(len(wrong), size=len(wrong))
         gains.append(_aurc(ranks["probability"][rows], wrong[rows]) - _aurc(ranks[best][rows], wrong[rows]))
-    if values["probability"] - values[best] > 2.0 * float(np.std(gains)):
+    if values["probability"] - values[best] > float(np.std(gains)):
         return best
     return "probability"
 
