@@ -252,7 +252,9 @@ def _never(rule: RoutingRule, predictions: Predictions) -> str:
     size = np.bincount(ordered.targets, minlength=ordered.n_classes)
     occurs = size + np.bincount(routed.predicted, minlength=ordered.n_classes) > 0
     alone = np.bincount(routed.predicted[routed.automate], minlength=ordered.n_classes) > 0
-    never = np.flatnonzero((occurs | ~np.isfinite(rule.thresholds)) & ~alone)
+    if rule.class_thresholds is not None:
+        occurs[: rule.n_classes] |= ~np.isfinite(rule.thresholds)
+    never = np.flatnonzero(occurs & ~alone)
     if not len(never):
         return ""
     names = class_names(ordered)
