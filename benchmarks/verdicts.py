@@ -133,7 +133,7 @@ def run(generator: np.random.Generator, targets: np.ndarray, difficulty: np.ndar
     noise = generator.normal(size=difficulty.shape)
     logits = (quality * (2.2 * np.eye(CLASSES)[targets] + difficulty) + noise) * temperature
     predictions = Predictions.from_logits(logits, targets)
-    evaluation = evaluate(predictions, 10, thresholds=(0.95,))
+    evaluation = evaluate(predictions, n_bins=10, thresholds=(0.95,))
     values = evaluation.values()
     return SimpleNamespace(
         predictions=predictions,

@@ -29,7 +29,7 @@ def test_json_is_the_evaluation(calibrant, saved):
         *("--seed", 3, "--level", 0.9),
     )
     assert code == 0
-    expected = evaluate(predictions, 15, thresholds=(0.8, 0.9, 0.95), n_resamples=20, seed=3, level=0.9)
+    expected = evaluate(predictions, n_bins=15, thresholds=(0.8, 0.9, 0.95), n_resamples=20, seed=3, level=0.9)
     assert Evaluation.from_dict(json.loads(out)) == expected
 
 

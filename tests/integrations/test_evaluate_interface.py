@@ -13,7 +13,7 @@ LABELS = np.random.default_rng(1).integers(0, 3, 40)
 
 
 def test_batches_and_one_call_give_what_evaluate_finds():
-    result = evaluate(Predictions.from_logits(LOGITS, LABELS), 10, thresholds=(0.5,))
+    result = evaluate(Predictions.from_logits(LOGITS, LABELS), n_bins=10, thresholds=(0.5,))
     expected = {name: value for name, value in result.values().items() if value is not None}
     metric = CalibrationMetric("logits", n_bins=10, thresholds=(0.5,))
     whole = metric.compute(predictions=LOGITS.tolist(), references=LABELS.tolist())

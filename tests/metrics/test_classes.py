@@ -44,7 +44,7 @@ def test_every_class_is_what_a_loop_says(missing, weighted):
     known = [each.error for each in found.classes if each.n]
     assert found.balanced_error == pytest.approx(sum(known) / len(known))
     assert np.mean([each.ece for each in found.classes]) == pytest.approx(
-        evaluate(p, 10, weights=weights).classwise_ece
+        evaluate(p, n_bins=10, weights=weights).classwise_ece
     )
 
 

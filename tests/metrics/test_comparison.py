@@ -35,7 +35,7 @@ def test_an_overconfident_model_is_worse_and_sharpening_does_not_change_its_erro
 def test_differences_are_those_of_the_evaluations():
     a, b = model(), model(sharpness=1.3)
     result = compare(a, b, n_bins=7, thresholds=(0.8,), n_resamples=50)
-    for name, value in evaluate(a, 7, thresholds=(0.8,)).values().items():
+    for name, value in evaluate(a, n_bins=7, thresholds=(0.8,)).values().items():
         row = result[name]
         assert row.a == value
         assert row.difference == row.b - value

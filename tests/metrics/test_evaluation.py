@@ -35,7 +35,7 @@ def test_the_json_has_the_promised_keys_as_fractions():
 
 def test_each_value_is_its_function():
     p = calibrated(300)
-    result = evaluate(p, 12, thresholds=(0.9,))
+    result = evaluate(p, n_bins=12, thresholds=(0.9,))
     assert result.ece == m.expected_calibration_error(p, 12)
     assert result.ece_equal_mass == m.equal_mass_calibration_error(p, 12)
     assert result.mce == m.maximum_calibration_error(p, 12)

@@ -29,7 +29,7 @@ def test_counts_mean_repetition(rows, classes, seed, coarse, n_bins):
     counts = np.stack([np.bincount(drawn, minlength=rows), np.ones(rows)]).astype(np.float64)
     resampled = Confidences(Order(p.confidence, p.correct).ranked(counts), n_bins, "float64")
     for place, again in enumerate((p.subset(drawn), p)):
-        expected = evaluate(again, n_bins, thresholds=(0.7,)).values()
+        expected = evaluate(again, n_bins=n_bins, thresholds=(0.7,)).values()
         found = {each.name: each.compute(resampled) for each in METRICS.values() if each.reads_confidences}
         with np.errstate(invalid="ignore"):
             inside = resampled.above(0.7)

@@ -21,7 +21,7 @@ def content_of(*entries):
 def test_numbers_are_those_of_evaluate_and_compare(make):
     first, second = make(seed=1), make(seed=2, sharpness=2.0)
     content = content_of(ReportEntry("a", first), ReportEntry("b", second))[1]
-    expected = evaluate(second, 10, thresholds=(0.9,), n_resamples=50)
+    expected = evaluate(second, n_bins=10, thresholds=(0.9,), n_resamples=50)
     assert {key: content["metrics"][key] for key in expected.values()} == expected.values()
     assert content["intervals"]["ece"] == list(expected.intervals["ece"])
     verdicts = {row.name: row.verdict for row in compare(first, second, thresholds=(0.9,), n_resamples=50).rows}

@@ -40,7 +40,7 @@ def measured(seed, sharpness):
     return {
         "test": evaluations_of(test),
         "test_scaled": evaluations_of(scaled_by(test, temperature)),
-        "validation": evaluate(validation, 10).to_dict(),
+        "validation": evaluate(validation, n_bins=10).to_dict(),
         "temperature": temperature,
         "temperature_notes": notes,
     }

@@ -296,7 +296,7 @@ def test_a_record_of_the_best_epoch_stands_beside_that_of_the_last(tmp_path):
     assert record.best["epoch"] == run.summary["best"]["epoch"]
     chosen = record.at_best()
     for split, found in (("test", chosen.evaluation()), ("val", Evaluation.from_dict(chosen.validation))):
-        assert found.ece == evaluate(run.predictions(split, best=True), 10).ece
+        assert found.ece == evaluate(run.predictions(split, best=True), n_bins=10).ece
     path = write_record(record, tmp_path / "records")
     assert Record.load(path).at_best().evaluation(n_bins=15).ece == chosen.evaluation(n_bins=15).ece
     assert record.at_best().at_best() is None

@@ -59,7 +59,7 @@ def test_the_noise_of_errors_and_sets_is_the_mean_over_pairs_of_what_compare_fin
     }
     groups = {name: [make_record(name, seed=seed) for seed in (0, 1)] for name in ("nll", "flsd")}
     noise = ImageNoise(lambda record, scaled: models[f"{record.method}{record.seed}"])
-    evaluations = {name: evaluate(model, 10, thresholds=(0.95,)) for name, model in models.items()}
+    evaluations = {name: evaluate(model, n_bins=10, thresholds=(0.95,)) for name, model in models.items()}
     for metric in ("ece", "share@0.95"):
         farthest = []
         for seed in "01":

@@ -97,7 +97,7 @@ def evaluate(
             settings["n_resamples"] = default_resamples(next(iter(sets.values())))
         for name, predictions in sets.items():
             if groups is None:
-                found.overall[name] = metrics.evaluate(predictions, n_bins, **settings)
+                found.overall[name] = metrics.evaluate(predictions, n_bins=n_bins, **settings)
             else:
                 found.grouped[name] = metrics.evaluate_groups(predictions, groups, n_bins=n_bins, **settings)
                 found.overall[name] = found.grouped[name].overall

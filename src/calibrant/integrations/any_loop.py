@@ -112,7 +112,7 @@ def plain_metrics(
 
     The names are those of `Evaluation.values()`, for example `test_error`, `ece`, `share@0.95`, and `noise_floor`.
     """
-    result = evaluate(predictions, n_bins, thresholds=thresholds)
+    result = evaluate(predictions, n_bins=n_bins, thresholds=thresholds)
     values = {**result.values(), "noise_floor": result.noise_floor}
     return {name: float(value) for name, value in values.items() if value is not None}
 

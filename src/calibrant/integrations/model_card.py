@@ -48,12 +48,12 @@ def write_model_card(
     require_predictions(predictions)
     card_class = _model_card_class()
     place = as_path(folder, "folder")
-    shown, measured = predictions, {"raw": evaluate(predictions, n_bins)}
+    shown, measured = predictions, {"raw": evaluate(predictions, n_bins=n_bins)}
     if policy is not None:
         policy = as_policy(policy)
         if policy.calibrated:
             shown = policy.calibrate(predictions)
-            measured["calibrated"] = evaluate(shown, n_bins)
+            measured["calibrated"] = evaluate(shown, n_bins=n_bins)
     place.mkdir(parents=True, exist_ok=True)
     with atomic_write(place / "reliability.png") as temporary:
         reliability_diagram(shown, n_bins=n_bins).savefig(temporary, format="png", dpi=120)

@@ -175,6 +175,31 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return tags
 
 
+def predictions_of(estimator: Any, X: Any, y: Any) -> Predictions:
+    """What a fitted classifier or pipeline of scikit-learn says about labelled cases.
+
+    Args:
+        estimator: A fitted classifier with `predict_proba` or `decision_function`.
+        X: Cases.
+        y: Their labels, of any type that the estimator was fitted with.
+
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> model = LogisticRegression().fit([[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"])
+    >>> predictions_of(model, [[0.5], [2.5]], ["no", "yes"])
+    Predictions(2 rows, 2 classes, from probabilities in float64)
+    """
+    check_is_fitted(estimator)
+    classes = np.asarray(estimator.classes_)
+    names = None
+    if classes.dtype.kind not in "iu" or classes.tolist() != list(range(len(classes))):
+        names = [str(name) for name in classes.tolist()]
+    codes = _codes(y, classes)
+    if hasattr(estimator, "predict_proba"):
+        return Predictions.from_probabilities(estimator.predict_proba(X), codes, class_names=names)
+    outputs, _ = _outputs(estimator, X, classes)
+    return Predictions.from_logits(outputs, codes, class_names=names)
+
+
 def _folds(cv: Any, X: Any, y: NDArray[Any]) -> list[tuple[Any, Any]]:
     cv = 5 if cv is None else cv
     if not isinstance(cv, Integral):

@@ -28,7 +28,8 @@ from calibrant.metrics.metric import (
     weighted_sum,
 )
 from calibrant.metrics.metric_tables import evaluation_overview
-from calibrant.predictions import Predictions, require_predictions
+from calibrant.predictions import Kind, Predictions, require_predictions
+from calibrant.predictions.core import as_predictions
 from calibrant.tables import Displayed, ShownFields, Table
 
 Interval = tuple[float, float]
@@ -298,9 +299,12 @@ def finish(
 
 
 def evaluate(
-    predictions: Predictions,
-    n_bins: int = DEFAULT_N_BINS,
+    predictions: Predictions | Any,
+    targets: Any = None,
     *,
+    kind: Kind | None = None,
+    class_names: Sequence[str] | Mapping[Any, str] | None = None,
+    n_bins: int = DEFAULT_N_BINS,
     thresholds: Sequence[float] = (0.95, 0.99),
     n_resamples: int = 0,
     seed: int = 0,
@@ -311,7 +315,10 @@ def evaluate(
     """Compute every metric.
 
     Args:
-        predictions: What the model said.
+        predictions: What the model said; or an array of scores, shape (n, K), or (n,) for class 1 of two.
+        targets: With an array: the true classes, as numbers or, with `class_names`, as names.
+        kind: With an array: "logits" or "probabilities".
+        class_names: With an array: one name per class.
         n_bins: Bins of every binned metric.
         thresholds: Least confidences of the high-confidence sets.
         n_resamples: Number of draws behind each interval, at least 20; 0 for no intervals, 1000 for a report.
@@ -325,8 +332,10 @@ def evaluate(
     >>> predictions = Predictions.from_probabilities([[0.98, 0.02], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1])
     >>> round(evaluate(predictions).ece, 4)
     0.3067
+    >>> round(evaluate([[0.98, 0.02], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1], kind="probabilities").ece, 4)
+    0.3067
     """
-    require_predictions(predictions)
+    predictions = as_predictions(predictions, targets, kind, class_names)
     check_bins(n_bins)
     limits = check_thresholds(thresholds)
     check_resamples(n_resamples, level, seed)

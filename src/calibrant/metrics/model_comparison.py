@@ -131,7 +131,7 @@ def compare(
     _check_same_rows(a, b)
     limits = check_thresholds(thresholds)
     own_weights = optional_weights(a, weights)
-    first, second = (evaluate(each, n_bins, thresholds=limits, weights=own_weights) for each in (a, b))
+    first, second = (evaluate(each, n_bins=n_bins, thresholds=limits, weights=own_weights) for each in (a, b))
     if weights is None and clusters is None:
         both = resample_models([a, b], [first, second], n_resamples=n_resamples, seed=seed, level=level)
         return Comparison(len(a), n_resamples, level, differences(*both))

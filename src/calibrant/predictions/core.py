@@ -133,7 +133,7 @@ class Predictions:
         targets: Any,
         *,
         ids: Any = None,
-        class_names: Sequence[str] | None = None,
+        class_names: Sequence[str] | Mapping[Any, str] | None = None,
         extras: Mapping[str, Any] | None = None,
     ) -> Self:
         """Make predictions from scores before the softmax.
@@ -154,7 +154,7 @@ class Predictions:
         targets: Any,
         *,
         ids: Any = None,
-        class_names: Sequence[str] | None = None,
+        class_names: Sequence[str] | Mapping[Any, str] | None = None,
         extras: Mapping[str, Any] | None = None,
     ) -> Self:
         """Make predictions from scores after the softmax.
@@ -177,7 +177,7 @@ class Predictions:
         *,
         kind: Kind,
         ids: Any = None,
-        class_names: Sequence[str] | None = None,
+        class_names: Sequence[str] | Mapping[Any, str] | None = None,
         extras: Mapping[str, Any] | None = None,
     ) -> Self:
         """Make predictions of two classes from one score per row, that of class 1.
@@ -818,6 +818,26 @@ def in_order_of(class_names: tuple[str, ...] | None, predictions: Predictions, *
     )
     ordered.origin = predictions.origin
     return ordered
+
+
+def as_predictions(
+    predictions: Any,
+    targets: Any = None,
+    kind: Kind | None = None,
+    class_names: Sequence[str] | Mapping[Any, str] | None = None,
+) -> Predictions:
+    """Return predictions as they are, or make them of arrays: then `kind` must say what the scores are."""
+    if isinstance(predictions, Predictions):
+        if targets is not None or kind is not None:
+            raise invalid("targets and kind", "be left out with Predictions, which hold them", "both")
+        return predictions
+    if targets is None or kind not in ("logits", "probabilities"):
+        require_predictions(predictions)
+    scores = as_array("predictions", predictions)
+    if scores.ndim == 1 or scores.shape[1:] == (1,):
+        return Predictions.from_binary(scores, targets, kind=kind or "logits", class_names=class_names)
+    make = {"logits": Predictions.from_logits, "probabilities": Predictions.from_probabilities}[kind or "logits"]
+    return make(predictions, targets, class_names=class_names)
 
 
 def require_predictions(predictions: object, name: str = "predictions") -> None:

@@ -34,7 +34,7 @@ def method_contents(
 ) -> list[dict[str, Any]]:
     """All numbers of every method as plain values; arguments as in `write_report`."""
     predictions = [entry.predictions for entry in entries]
-    evaluations = [evaluate(each, n_bins, thresholds=(threshold,)) for each in predictions]
+    evaluations = [evaluate(each, n_bins=n_bins, thresholds=(threshold,)) for each in predictions]
     uncertainty = uncertainties(predictions, evaluations, n_resamples=n_resamples)
     contents = []
     for entry, evaluation, doubts in zip(entries, evaluations, uncertainty, strict=True):

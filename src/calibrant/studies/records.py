@@ -580,7 +580,7 @@ def evaluations_of(predictions: Predictions) -> dict[str, dict[str, Any]]:
     evaluations = {}
     for n_bins in N_BINS:
         n_resamples = _N_RESAMPLES if n_bins == N_BINS[0] else 0
-        content = evaluate(predictions, n_bins, n_resamples=n_resamples).to_dict()
+        content = evaluate(predictions, n_bins=n_bins, n_resamples=n_resamples).to_dict()
         if "intervals" in content:
             content["intervals"] = {name: ends for name, ends in content["intervals"].items() if name in TABLED}
         evaluations[str(n_bins)] = content

@@ -245,7 +245,7 @@ class ImageNoise:
         key = (record.predictions_sha256["test"], scaled)
         if key not in self._resampled:
             predictions = self._predictions_of(record, scaled)
-            evaluation = evaluate(predictions, 10, thresholds=(0.95,))
+            evaluation = evaluate(predictions, n_bins=10, thresholds=(0.95,))
             (self._resampled[key],) = resample_models([predictions], [evaluation], n_resamples=N_RESAMPLES)
         return self._resampled[key]
 

@@ -426,7 +426,7 @@ def calibrated_tables(study: Study) -> list[Table]:
         if policy.calibrator.identity_:
             unchanged.setdefault(planned.place, []).append(planned.name)
         calibrated = policy.calibrate(run.predictions("test"))
-        groups.setdefault(planned.place, {}).setdefault(planned.label, []).append(evaluate(calibrated, 10))
+        groups.setdefault(planned.place, {}).setdefault(planned.label, []).append(evaluate(calibrated, n_bins=10))
     return [
         _calibrated_table(place, rows, without.get(place, []), unchanged.get(place, []))
         for place, rows in groups.items()

@@ -94,9 +94,9 @@ class BestEpoch:
             "select": self.select,
             "epoch": self.epoch,
             "figure": self.figure,
-            "test": evaluate(predictions["test"], 10).to_dict(),
+            "test": evaluate(predictions["test"], n_bins=10).to_dict(),
             "test_ece_15_bins": expected_calibration_error(predictions["test"], n_bins=15),
-            "validation": evaluate(predictions["val"], 10).to_dict(),
+            "validation": evaluate(predictions["val"], n_bins=10).to_dict(),
         }
 
 

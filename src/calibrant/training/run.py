@@ -173,7 +173,7 @@ class Run(RunFolder):
             ("sample updates", f"{summary['seen_share']:.1%}"),
             (label("test_error"), f"{100 * test.test_error:.2f} %"),
             (label("nll"), f"{test.nll:.4f}"),
-            (label("ece"), f"{100 * test.ece:.2f} %"),
+            (label("ece"), f"{100 * summary.get('test_ece_15_bins', test.ece):.2f} %"),
             *(("warning", text) for text in summary.get("warnings", ())),
         ]
         return Table(str(self.path), rows)

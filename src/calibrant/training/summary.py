@@ -194,9 +194,9 @@ def summarise(
     return {
         "recipe": recipe.model_dump(mode="json"),
         "method": {"name": setup.plan.name, "settings": setup.plan.settings},
-        "test": evaluate(predictions["test"], 10).to_dict(),
+        "test": evaluate(predictions["test"], n_bins=10).to_dict(),
         "test_ece_15_bins": expected_calibration_error(predictions["test"], n_bins=15),
-        "validation": evaluate(predictions["val"], 10).to_dict(),
+        "validation": evaluate(predictions["val"], n_bins=10).to_dict(),
         "per_class": evaluate_classes(predictions["test"]).to_dict()["classes"],
         "calibration": calibration,
         "best_validation": _best(log),
