@@ -189,7 +189,7 @@ def test_json_has_places_and_no_curves(rule):
 def test_no_labels_is_said(rule):
     seen = Stream.of_predictions(with_rule(rule), draw(50, seed=17))
     watched = watch(Stream(rule, seen.automate, seen.predicted, seen.confidence, np.full(50, -1)))
-    assert "no automated case has a label" in describe(watched)
+    assert "there are no labels of automated cases" in describe(watched)
     assert watched.signals[0].seen is None
 
 

@@ -38,9 +38,13 @@ def _no_alarm(watched: Watched) -> str:
     if not promises:
         return "No alarm: the cases are like the calibration cases so far."
     first = promises[0]
-    if not any(signal.cases for signal in promises):
-        whose = {"promise": "automated case"}.get(first.about, "case")
-        return f"No alarm, but no {whose} has a label: nothing is known about the promised {PROMISED[first.about]}."
+    known = {signal.about for signal in promises if signal.cases}
+    for about in dict.fromkeys(signal.about for signal in promises):
+        if about not in known:
+            whose = _CASES[about].removeprefix("all ")
+            return (
+                f"No alarm, but there are no labels of {whose}: nothing is known about the promised {PROMISED[about]}."
+            )
     if watched.labelling is not None and not watched.labelling.fair:
         return "No alarm, but the labels are not a fair draw: they say little about the cases without a label."
     if first.low is None or first.cases < (watched.labels_to_notice or 0):
@@ -148,7 +152,8 @@ def describe(watched: Watched) -> str:
     labelled = int((stream.automate & stream.labelled).sum())
     lines = [headline(watched), *findings(watched)]
     lines.append(f"{len(stream):,} cases, {int(stream.automate.sum()):,} automated, {labelled:,} of these labelled.")
-    lines += [_shown(signal) for signal in watched.signals if signal.about in PROMISED and signal.cases]
+    promises = [signal for signal in watched.signals if signal.about in PROMISED and signal.cases]
+    lines += [_shown(signal) for signal in promises[:1] if _shown(signal) not in lines[0]]
     labelling = watched.labelling
     if labelling is not None and not labelling.fair:
         lines.append(
