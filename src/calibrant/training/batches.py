@@ -15,7 +15,7 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import Sampler
 
 from calibrant.pruning import ConfidencePruner
-from calibrant.training.data import Augmentation, augment, draw_augmentation, normalise
+from calibrant.training.data import Augmentation, StreamedImages, augment, draw_augmentation, normalise
 from calibrant.training.reading import BatchReader, LeftOut, Read
 from calibrant.training.reproducibility import derive_seed
 from calibrant.training.resolution import Size, resized
@@ -86,7 +86,16 @@ class TrainingBatch:
 class Preparation:
     """uint8 images in, network input out: crop, mirror, normalise, all in batch on the device.
 
-    `size` is that of training images at present; None leaves them as they are.
+    Args:
+        mean: Per channel, on the scale from 0 to 1.
+        std: Per channel.
+        augmentation: Crops and mirror images; None for none.
+        device: Where images are prepared.
+        dtype: Floating-point type of the result.
+        full_size: Height and width of the data set's images. Images that come in smaller get smaller crops.
+
+    Attributes:
+        size: The present size of training images; None leaves them as they are.
     """
 
     def __init__(
@@ -97,6 +106,7 @@ class Preparation:
         augmentation: Augmentation | None,
         device: torch.device,
         dtype: torch.dtype,
+        full_size: Size | None = None,
     ) -> None:
         # Tensors, not tuples: making a tensor from numbers copies from the host, which a graph capture forbids.
         self.mean = torch.tensor(mean, device=device, dtype=dtype)
@@ -105,12 +115,13 @@ class Preparation:
         self.dtype = dtype
         self.memory_format = torch.channels_last if device.type == "cuda" else torch.contiguous_format
         self.size: Size | None = None
-        self._full_size: int | None = None
+        self.full_size = full_size
+        self._batch_size: int | None = None
         self._full: Callable[[Tensor, Tensor, Tensor], Tensor] = self._augmented
 
-    def compile(self, full_size: int) -> None:
+    def compile(self, batch_size: int) -> None:
         """Compile for full batches; others stay eager."""
-        self._full_size = full_size
+        self._batch_size = batch_size
         self._full = torch.compile(self._augmented, dynamic=False)
 
     def plain(self, images: Tensor) -> Tensor:
@@ -121,13 +132,19 @@ class Preparation:
 
     def __call__(self, images: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
         """Augment and normalise, for training."""
-        if len(images) == self._full_size:
+        if len(images) == self._batch_size:
             return self._full(images, offsets, flips)
         return self._augmented(images, offsets, flips)
 
     def _augmented(self, images: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
         if self.augmentation is not None:
-            images = augment(images, offsets, flips, self.augmentation.crop_padding)
+            padding = self.augmentation.crop_padding
+            if self.full_size is not None and images.shape[2] < self.full_size[0]:
+                # The offsets were drawn for images of full size, from 0 to twice the padding.
+                smaller = round(padding * images.shape[2] / self.full_size[0])
+                shift = (offsets - padding) * (smaller / max(padding, 1))
+                offsets, padding = smaller + shift.round().long(), smaller
+            images = augment(images, offsets, flips, padding)
         prepared = self.plain(images)
         if self.size is None:
             return prepared
@@ -288,7 +305,8 @@ class LoaderBatches:
     """Any map-style `Dataset` of `(image, target)` through a `DataLoader`; a sample that rests is not read.
 
     uint8 images are augmented and normalised on the device like resident ones; float images are the user's own
-    finished input and pass through.
+    finished input and pass through. While a run trains on smaller images, pictures of a stream that are resized anyway
+    are decoded at that size.
     """
 
     def __init__(
@@ -304,22 +322,26 @@ class LoaderBatches:
         left_out: LeftOut | None = None,
     ) -> None:
         self.tables, self.preparation, self.device, self.mixup = tables, preparation, device, mixup
-        self._dataset = dataset
+        self._dataset, self._full_side = dataset, 0
+        if isinstance(dataset, StreamedImages):
+            self._full_side = dataset.form.size or 0
         self._no_images: Tensor | None = None
         self._set_epoch: Callable[[int], None] | None = getattr(dataset, "set_epoch", None)
-        self.reader = BatchReader(
-            dataset,
-            batch_size=batch_size,
-            workers=workers,
-            order=_EpochOrder(tables),
-            pin=device.type == "cuda",
-            persistent=True,
-            left_out=left_out,
-        )
+        self._options: dict[str, Any] = {
+            "batch_size": batch_size,
+            "workers": workers,
+            "order": _EpochOrder(tables),
+            "pin": device.type == "cuda",
+            "persistent": True,
+            "left_out": left_out,
+        }
+        self.reader = BatchReader(dataset, **self._options)
 
     def begin(self, epoch: int) -> None:
         """Lay out an epoch; a dataset with random items gets its number."""
         self.tables.begin(epoch)
+        if self._full_side:
+            self._decode_at(min(self.preparation.size or (self._full_side,)))
         if self.mixup is not None:
             self.mixup.begin(epoch)
         if self._set_epoch is not None:
@@ -346,6 +368,15 @@ class LoaderBatches:
             if self.mixup is not None:
                 prepared, mixed = self.mixup(prepared, labels, step)
             yield TrainingBatch(prepared, labels, rows, left, mixed)
+
+    def _decode_at(self, side: int) -> None:
+        """Read pictures of this side from now on. Processes that read have a copy of the old dataset: they end."""
+        dataset = self._dataset
+        if isinstance(dataset, StreamedImages) and dataset.form.size != side:
+            self._dataset = dataset.at_side(side)
+            self._no_images = None
+            self.reader.close()
+            self.reader = BatchReader(self._dataset, **self._options)
 
     def _nothing(self) -> Read:
         """The empty part of a batch with fewer samples than there are processes."""

@@ -93,6 +93,10 @@ class BatchReader:
             generator=torch.Generator(),
         )
 
+    def close(self) -> None:
+        """End the processes that read, if they stay between passes."""
+        _end_workers(self.loader, self.loader._iterator)  # noqa: SLF001  # torch has no other way
+
     def __iter__(self) -> Iterator[Read]:
         self.left_out.names.clear()
         looked_at = lost = 0
@@ -155,10 +159,14 @@ def _batches(loader: DataLoader[Any]) -> Iterator[Iterator[Any]]:
     try:
         yield batches
     except Exception:
-        if isinstance(batches, _MultiProcessingDataLoaderIter):
-            batches._shutdown_workers()  # noqa: SLF001  # torch has no other way
-            loader._iterator = None  # noqa: SLF001  # where workers stay from epoch to epoch
+        _end_workers(loader, batches)
         raise
+
+
+def _end_workers(loader: DataLoader[Any], batches: object) -> None:
+    if isinstance(batches, _MultiProcessingDataLoaderIter):
+        batches._shutdown_workers()  # noqa: SLF001  # torch has no other way
+        loader._iterator = None  # noqa: SLF001  # if workers stay from epoch to epoch
 
 
 def _next(batches: Iterator[Any]) -> Any:

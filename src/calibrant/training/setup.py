@@ -185,7 +185,12 @@ class Setup:
         self.lr = torch.tensor(recipe.learning_rate(0.0), device=device)
         self.optimiser = make_optimiser(recipe.optimiser, self.network, self.lr)
         self.preparation = Preparation(
-            data.mean, data.std, augmentation=data.augmentation, device=device, dtype=self.dtype
+            data.mean,
+            data.std,
+            augmentation=data.augmentation,
+            device=device,
+            dtype=self.dtype,
+            full_size=data.image_shape[1:],
         )
         self.data_path = "stream"
         if not isinstance(data.train, StreamedImages):

@@ -102,6 +102,14 @@ class StreamedImages(TorchDataset[Any]):
         """The part with these rows."""
         return StreamedImages(self.pictures, self.rows[rows], self.labels[rows], self.form, self.shape)
 
+    def at_side(self, side: int) -> "StreamedImages":
+        """The same pictures decoded to squares of another side, which is faster for a smaller one.
+
+        Only for pictures that are made square (`?size=`) anyway.
+        """
+        form, shape = self.form._replace(size=side), (self.shape[0], side, side)
+        return StreamedImages(self.pictures, self.rows, self.labels, form, shape)
+
     def ids(self, rows: Sequence[int] | Tensor | None = None) -> list[str]:
         """Paths within the folder, of these rows or of all."""
         if rows is None:
