@@ -235,7 +235,7 @@ def test_the_largest_logits_give_no_raw_warning(draw, name, dtype):
 
 @pytest.mark.parametrize("path", [None, 5])
 def test_no_path(path):
-    with pytest.raises(InvalidInput, match="path must be a path"):
+    with pytest.raises(InvalidInput, match="path must"):
         Calibrator.load(path)
 
 

@@ -227,7 +227,7 @@ def test_in_sample_numbers_are_named_so(calibrant, files, tmp_path):
     val, test = files
     code, _, err = calibrant("calibrate", val, "--apply", val)
     assert code == 0
-    assert f"{val}: In-sample: the calibrator was fitted on these cases" in err
+    assert f"{val}: In-sample" in err
     assert calibrant("calibrate", val, "--apply", test)[2] == ""
 
 

@@ -93,15 +93,15 @@ def test_a_network_that_a_recipe_file_does_not_name_is_the_recommended_one(tmp_p
     ("arguments", "message"),
     [
         (("--methods", "nll", "fsld"), "Did you mean 'flsd'"),
-        (("--methods", "nll", "--baseline", "flsd"), "baseline must be one of the rows"),
+        (("--methods", "nll", "--baseline", "flsd"), "baseline must"),
         (("--methods", "nll", "--set", "epohcs=3"), "Did you mean 'epochs'"),
         (("--methods", "nll", "--set", "epochs"), "key=value"),
         (("--methods", "nll", "--set", "=3"), "key=value"),
         (("--methods", "nll", "--set", "zzz=3"), "Known: seed, epochs, budget, "),
-        (("--methods", "nll", "--budget", "0"), "recipe key 'budget' must be greater than 0"),
-        (("--methods", "nll", "--budgets", "0.5", "1.5"), "recipe key 'budget' must be less than or equal to 1"),
-        (("--methods", "nll", "flsd+h+p-ema", "--budget", "0.6"), "whose plan has a rate of its own"),
-        (("--methods", "nll+random+unbiased"), "method must have one plan at most"),
+        (("--methods", "nll", "--budget", "0"), "recipe key 'budget' must"),
+        (("--methods", "nll", "--budgets", "0.5", "1.5"), "recipe key 'budget' must"),
+        (("--methods", "nll", "flsd+h+p-ema", "--budget", "0.6"), "budget must"),
+        (("--methods", "nll+random+unbiased"), "method must"),
         (("--methods", "nll", "--jobs", "0"), "jobs must be"),
         (("--methods", "nll", "--data", "digits", "digitz"), "Did you mean 'digits'"),
         (("--methods", "nll", "--data", "digits", "arrays:missing.npz"), "data must name an existing file"),
@@ -136,17 +136,17 @@ def test_a_smaller_study_in_the_same_folder_says_what_it_leaves_out(calibrant, f
 
 def test_nothing_is_said_to_be_left_out_of_a_study_that_is_refused(calibrant, folder):
     code, _, said = calibrant("compare", "--methods", "nll", "--seeds", 0, "--epochs", 3, "--out", folder)
-    assert (code, "was made with epochs = 2, now it is 3" in said) == (2, True)
+    assert (code, "epochs = 2" in said) == (2, True)
     assert "left out" not in said
 
 
 def test_other_settings_in_the_folder_are_refused(calibrant, folder):
     code, _, said = calibrant("compare", "--methods", "nll", "--epochs", 3, "--out", folder)
     assert code == 2
-    assert "was made with epochs = 2, now it is 3" in said
+    assert "epochs = 2" in said
 
 
 def test_a_count_below_one_leaves_nothing_behind(calibrant, tmp_path):
     code, _, said = calibrant("compare", "--methods", "nll", "--jobs", 0, "--out", tmp_path / "s")
-    assert (code, "must be a whole number of at least 1" in said) == (2, True)
+    assert (code, "must be a whole number" in said) == (2, True)
     assert not (tmp_path / "s").exists()

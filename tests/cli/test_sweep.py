@@ -56,5 +56,5 @@ def test_a_count_below_one_leaves_nothing_behind(calibrant, tmp_path):
     code, _, said = calibrant(
         "sweep", "--method", "nll", "--search", "optimiser.lr=0.01:0.1", "--trials", 0, "--out", tmp_path / "s"
     )
-    assert (code, "must be a whole number of at least 1" in said) == (2, True)
+    assert (code, "must be a whole number" in said) == (2, True)
     assert not (tmp_path / "s").exists()

@@ -137,5 +137,5 @@ def test_a_check_of_a_rule_for_clusters_goes_by_clusters():
 
 def test_a_check_of_a_rule_for_clusters_needs_their_column():
     rule = RoutingRule(0.8, 2, 0.9, 0.95, clusters=60, cluster_column="ward", largest_cluster=10)
-    with pytest.raises(InvalidInput, match="clusters must be a column of the predictions, got 'ward'"):
+    with pytest.raises(InvalidInput, match="clusters must"):
         check_promise(rule, patients(0, 0.9))

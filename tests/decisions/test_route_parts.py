@@ -47,5 +47,5 @@ def test_an_id_that_two_parts_share_is_refused_and_nothing_is_left(tmp_path, ids
 
 def test_a_folder_that_is_there_stays_as_it_is(tmp_path):
     rule = Policy(3, rule=choose_threshold(write_parts(tmp_path / "parts", 3000), 0.8))
-    with pytest.raises(InvalidInput, match="target must be a folder that does not exist yet"):
+    with pytest.raises(InvalidInput, match="target must"):
         route_parts(rule, tmp_path / "parts", tmp_path / "parts")

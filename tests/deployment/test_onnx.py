@@ -227,7 +227,7 @@ def test_a_failed_check_leaves_what_was_there(trained, digits, tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"policy": Policy(3)}, "policy must be made for the model's 10 classes"),
+        ({"policy": Policy(3)}, "policy must"),
         ({"mean": [0.1, 0.2]}, "mean and std must give 1 values"),
         ({"std": [0.0]}, "std above 0"),
         ({"example": torch.zeros(1, 1, 8, 8)}, "example must"),

@@ -251,7 +251,7 @@ LABELS = torch.tensor([0, 1])
     ("scores", "targets", "match"),
     [
         (torch.tensor([[0.7, 0.3], [torch.nan, 0.6]]), LABELS, "finite, got nan in row 1, column 0"),
-        (torch.tensor([[0.7, 0.3], [0.2, 0.3]]), LABELS, "sum to 1 within 0.0001 in every row, got 0.5 in row 1"),
+        (torch.tensor([[0.7, 0.3], [0.2, 0.3]]), LABELS, "sum to 1"),
         (torch.tensor([[1.2, -0.2], [0.4, 0.6]]), LABELS, "not be negative, got -0.2 in row 0"),
         (GOOD, torch.tensor([0, 2]), "targets must"),
         (GOOD, torch.tensor([0.0, 1.0]), "targets must"),

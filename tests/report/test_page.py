@@ -129,7 +129,7 @@ def test_an_empty_confident_set_is_said_in_words(visible_text):
     predictions = Predictions.from_probabilities([[0.6, 0.4], [0.7, 0.3]], [0, 1])
     html = build_page([("mine", predictions), ("other", predictions)], n_resamples=20)
     text = visible_text(html)
-    assert "At confidence 0.95 mine decides no case alone: all of them go to a person." in text
+    assert "At confidence 0.95 mine decides no case alone" in text
     assert "nothing is automated" in text
     assert "nan" not in text.lower()
 
@@ -175,7 +175,7 @@ def test_a_failed_page_leaves_the_old_one(predictions, tmp_path):
 
 
 def test_what_is_no_path_is_one_line(predictions):
-    with pytest.raises(InvalidInput, match="path must be a path"):
+    with pytest.raises(InvalidInput, match="path must"):
         write_report({"nll": predictions}, 3)
 
 

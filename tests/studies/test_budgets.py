@@ -147,11 +147,11 @@ def test_the_study_file_holds_the_controls(tmp_path):
     ("methods", "budgets", "message"),
     [
         (("nll",), (0.0,), "budget' must be greater than 0"),
-        (("nll",), (1.2,), "budget' must be less than or equal to 1"),
-        (("nll", "flsd+h+p-ema"), (0.6,), "whose plan has a rate of its own"),
+        (("nll",), (1.2,), "budget' must"),
+        (("nll", "flsd+h+p-ema"), (0.6,), "rate of its own"),
         (("nll", "nll+unbiased"), (0.6, 0.3), r"nll\+unbiased at 0.3: budget must be at least 0.55"),
         (("nll", "nll+random"), (1.0,), r"budgets must have one below 1 for nll\+random"),
-        (("nll",), (0.01,), "budget must pay for at least one of the 30 epochs"),
+        (("nll",), (0.01,), "budget must pay"),
     ],
 )
 def test_bad_budgets_are_one_line(methods, budgets, message):

@@ -56,7 +56,7 @@ def test_a_group_that_all_seeds_get_wrong_stands_out_and_seeds_are_no_new_cases(
 def test_groups_of_another_length_are_refused(finished_study):
     with pytest.raises(InvalidInput, match="one per row"):
         group_tables(finished_study, ["a", "b"])
-    with pytest.raises(InvalidInput, match="be a column of the predictions, got 'site'"):
+    with pytest.raises(InvalidInput, match="be a column"):
         group_tables(finished_study, "site")
 
 
@@ -85,4 +85,4 @@ def test_the_page_of_a_study_shows_its_groups_over_seeds(finished_study, calibra
     assert [[" ".join(cell.split()) for cell in row] for row in rows] == [list(row) for row in grid.rows]
     code, _, err = calibrant("report", finished_study.path, "--groups", "site")
     assert (code, err.count("\n")) == (2, 1)
-    assert "groups must be a column of the predictions, got 'site'" in err
+    assert "groups must" in err

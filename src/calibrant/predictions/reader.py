@@ -29,15 +29,11 @@ from calibrant.predictions.columns import (
 from calibrant.predictions.npz import NpzSource
 from calibrant.predictions.readings import KINDS, Request, check_columns, plain_label, shortened
 from calibrant.predictions.rows import OnDisk, Precision, check_shape, spool
-from calibrant.predictions.table_files import CsvSource, JsonLinesSource, ParquetSource
+from calibrant.predictions.table_files import TABLE_FORMATS, CsvSource, ParquetSource
 
-_FORMATS: dict[str, type[NpzSource | CsvSource | ParquetSource]] = {
-    ".npz": NpzSource,
-    ".csv": CsvSource,
-    ".jsonl": JsonLinesSource,
-    ".parquet": ParquetSource,
-}
-ENDINGS = ".npz, .csv, .jsonl or .parquet"
+_FORMATS: dict[str, type[NpzSource | CsvSource | ParquetSource]] = {".npz": NpzSource, **TABLE_FORMATS}
+*_FIRST, _LAST = _FORMATS
+ENDINGS = f"{', '.join(_FIRST)} or {_LAST}"
 # Scores of more than a quarter of a gigabyte stay on disk with mmap="auto".
 _LARGE = 2**28
 

@@ -261,6 +261,14 @@ class ParquetSource(_TableSource):
                 raise invalid(self.where, f"hold the {declared} rows that it declares", rows)
 
 
+TABLE_FORMATS: dict[str, type[CsvSource | ParquetSource]] = {
+    ".csv": CsvSource,
+    ".jsonl": JsonLinesSource,
+    ".parquet": ParquetSource,
+}
+"""Ending of a file to the class that reads it; a further type of table is one more class and line here."""
+
+
 class FrameSource(ParquetSource):
     """A data frame of pandas or polars, or an Arrow table."""
 

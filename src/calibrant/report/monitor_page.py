@@ -72,12 +72,10 @@ def _title(signal: Signal) -> str:
     titles = {
         "promise": "Accuracy of automated cases",
         "shortlist": "True class on the shortlist",
-        "sensitivity": "Sensitivity",
-        "specificity": "Specificity",
-        "share automated": "Share automated",
         "confidence": "Mean confidence",
         "predicted classes": "Share of the most frequent class",
     }
+    title = titles.get(signal.about, signal.about.capitalize())
     if signal.group == "all":
-        return titles[signal.about]
-    return f"{titles[signal.about]}: {signal.group}"
+        return title
+    return f"{title}: {signal.group}"

@@ -162,6 +162,6 @@ def test_small_files_with_far_more_pixels_are_refused_unless_they_are_resized(tm
     for name in ("cat/0", "cat/1", "cat/2", "cat/3", "dog/0", "dog/1", "dog/2", "dog/3"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("L", (2000, 2000)).save(tmp_path / f"{name}.png")
-    with pytest.raises(InvalidInput, match=r"the pictures must unfold to at most 100 times its size.*Add \?size=64"):
+    with pytest.raises(InvalidInput, match=r"Add \?size=64"):
         stream_dataset(f"folder:{tmp_path}")
     assert stream_dataset(f"folder:{tmp_path}?size=8").image_shape == (1, 8, 8)
