@@ -41,13 +41,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--splits", type=int, default=30)
     parser.add_argument("--targets", type=float, nargs="+", default=[0.95, 0.98, 0.99])
+    parser.add_argument("--samples", nargs="+", choices=samples.names(), default=samples.names())
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     ways = [*CANDIDATES, "auto", "candidates"]
     lines = ["| sample | promise | " + " | ".join(ways) + " | switched |", "|" + " --- |" * (len(ways) + 3)]
     broken = dict.fromkeys(ways, 0)
     tries = 0
-    for name in samples.names():
+    for name in arguments.samples:
         everything = joined(name)
         for target in arguments.targets:
             shares: dict[str, list[float]] = {way: [] for way in ways}

@@ -778,6 +778,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sections = ("rules", "intervals", "monitor")
     parser.add_argument("--sections", nargs="+", choices=sections, default=list(sections))
+    parser.add_argument("--only", default="", help="only worlds whose name contains this")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--draws-times", type=float, default=1.0, help="times as many draws as fixed, for a quick look")
     parser.add_argument("--counts", type=Path, help="keep the counts of finished worlds here")
@@ -788,7 +789,7 @@ def main() -> None:
         counts = json.loads(arguments.counts.read_text())
     with Pool(arguments.processes) as pool:
         for index, world in enumerate(all_worlds()):
-            if world.section not in arguments.sections or world.name in counts:
+            if world.section not in arguments.sections or world.name in counts or arguments.only not in world.name:
                 continue
             counts[world.name] = count_world(index, max(1, round(world.draws * arguments.draws_times)), pool)
             summary = Counter({cell: int(numbers[1]) for cell, numbers in counts[world.name].items()})

@@ -411,7 +411,7 @@ class RoutingRule(Displayed, Part):
         if self.class_thresholds is not None or self.group_thresholds is not None:
             lines += [f"  {name}: {value}" for name, value in self._named_thresholds()]
         elif self.threshold is not None:
-            lines.append(f"Threshold: {told_apart([self.threshold])[0]}")
+            lines.append(f"Threshold: {told_apart([self.threshold])[0]}{self._scored()}")
         evidence = self.evidence
         if self.automates and evidence is not None:
             share = percent(evidence.automated, evidence.cases)
@@ -442,7 +442,7 @@ class RoutingRule(Displayed, Part):
         elif self.threshold is None:
             rows.append(("threshold", "nothing is automated"))
         else:
-            rows.append(("threshold", told_apart([self.threshold])[0]))
+            rows.append(("threshold", f"{told_apart([self.threshold])[0]}{self._scored()}"))
         if self.evidence is not None:
             automated, cases = self.evidence.automated, self.evidence.cases
             rows.append(("automated", f"{automated:,} of {cases:,} cases ({percent(automated, cases)})"))
@@ -458,6 +458,12 @@ class RoutingRule(Displayed, Part):
 
     def _overview(self) -> Table:
         return Table(f"{self.n_classes} classes", self.overview_rows())
+
+    def _scored(self) -> str:
+        """Which score the threshold is for, if it is not a probability."""
+        if self.score == "probability":
+            return ""
+        return f" of the score {self.score}"
 
     def _named_thresholds(self) -> list[tuple[str, str]]:
         """Class or group and its threshold as text; empty for a common threshold."""

@@ -109,7 +109,7 @@ def _shown(entry: ReportEntry, given: PolicyLike | None, raw: bool) -> list[Show
         first = replace(
             first,
             promise=_promise(rule, judged_scores, policy.shortlist),
-            threshold=rule.threshold,
+            threshold=_confidence_threshold(rule),
             promises_nothing=not rule.automates,
             never=_never(rule, judged_scores),
             promised=first.promised | _promised_by(rule, judged_scores),
@@ -209,11 +209,19 @@ def _promise(rule: RoutingRule, predictions: Predictions, shortlist: Shortlist |
     right = int((routed.automate & (routed.predicted == ordered.targets)).sum())
     result = Automated(rule.threshold or 0.0, len(ordered), int(routed.automate.sum()), right, None)
     name = "the rule"
-    if rule.threshold is not None:
-        name = f"the rule (threshold {confidence(rule.threshold)})"
+    threshold = _confidence_threshold(rule)
+    if threshold is not None:
+        name = f"the rule (threshold {confidence(threshold)})"
     sentences = [f"On these {result.cases:,} cases {name} {decided(result)}"]
     if rule.target_accuracy is not None and rule.automates:
         sentences += _verdict(rule, ordered)
+    if rule.score != "probability":
+        sentences.append(
+            f"The rule ranks cases by the score {rule.score}, not by the largest probability. So a case with a higher "
+            "probability may be reviewed before one with a lower probability; the slider below goes by probabilities."
+        )
+    if rule.group_thresholds is not None:
+        sentences.append(f"Each group of {rule.groups!r} has a threshold of its own; the slider below has one for all.")
     if rule.class_thresholds is not None:
         sentences.append("Each class has a threshold of its own; the slider below has one for all of them.")
     if rule.fitted_on is not None and rule.fitted_on == predictions.origin.sha256:
@@ -222,6 +230,13 @@ def _promise(rule: RoutingRule, predictions: Predictions, shortlist: Shortlist |
     if shortlist is not None:
         paragraphs.append(_listed(shortlist, rule, ordered))
     return tuple(paragraph for paragraph in paragraphs if paragraph)
+
+
+def _confidence_threshold(rule: RoutingRule) -> float | None:
+    """The threshold of a rule that compares the largest probability with one; None for other rules."""
+    if rule.score != "probability":
+        return None
+    return rule.threshold
 
 
 def _verdict(rule: RoutingRule, predictions: Predictions) -> list[str]:
