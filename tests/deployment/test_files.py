@@ -231,6 +231,7 @@ def test_what_is_a_log():
     assert is_log("postgresql://host/base")
     assert is_log("decisions.db")
     assert not is_log("decisions.csv")
+    assert not is_log("new.jsonl")
 
 
 @pytest.mark.parametrize("what", ["predictions", "decisions"])

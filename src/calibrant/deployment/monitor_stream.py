@@ -333,7 +333,7 @@ def is_log(source: str | Path) -> bool:
     if "://" in str(source):
         return True
     path = as_path(source, "source")
-    return path.suffix.lower() not in (".csv", ".parquet", ".npz") and not path.is_dir()
+    return path.suffix.lower() not in (".csv", ".parquet", ".npz", ".jsonl") and not path.is_dir()
 
 
 def read_stream(
@@ -388,19 +388,10 @@ def read_stream(
 
 def _read_decisions(path: Path, executor: Executor | None, wanted: set[str] | None) -> dict[str, list[Any]]:
     """The columns of a file of decisions, or of all files of a folder; empty for predictions."""
-    if path.is_file():
-        table: dict[str, list[Any]] = {}
-        if path.suffix.lower() in (".csv", ".parquet"):
-            table = read_table(path, wanted)
-        if "decision" not in table:
-            return {}
-        return table
-    if not path.is_dir():
-        return {}
     parts = [part.absolute() for part in prediction_files(path)]
-    if executor is not None and parts:
+    if executor is not None:
         executor.check_shared(parts[0], parts[-1])
-    if not parts or parts[0].suffix.lower() == ".npz" or "decision" not in table_columns(parts[0]):
+    if parts[0].suffix.lower() not in (".csv", ".parquet") or "decision" not in table_columns(parts[0]):
         return {}
     whole: dict[str, list[Any]] = {}
     for number, table in enumerate(map_parts(partial(read_table, wanted=wanted), parts, executor)):

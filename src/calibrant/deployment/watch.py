@@ -151,18 +151,11 @@ def watch(
     it is called on the growing stream, is at most `level`. Half of it is for the promises and half for the comparison
     with the reference. If there is only one of the two, it gets everything.
 
-    - Promises: the accuracy and a shortlist, or the sensitivity and specificity of a rule of two classes, get equal
-      parts. If the rule promises its accuracy for groups, half of that part is for all cases and the promised groups
-      share the other half. Other groups are described in `Watched.described` and not tested. A rule with a threshold
-      per class is tested class by class. The labelled cases must be a fair draw of those that a promise is about: of
-      the automated ones, for a shortlist of those that a person saw, for a rule of two classes of all.
-    - Clusters: if the rule was chosen on clusters, each cluster is one bet, which counts when a label of the next
-      cluster has come. Labels must come cluster by cluster, and no cluster may have more labelled cases than the
-      largest that the rule was chosen on; otherwise this raises.
-    - Order: labels count in the order in which they came, `Stream.label_order`. Without it they count in the order of
-      the cases, and this raises if an unlabelled case comes before a labelled one.
-    - Reference: equal parts for the share automated, the confidence and the predicted classes. Of a cluster, the first
-      case is compared.
+    Promises get equal parts. If the rule promises its accuracy for groups, half of that part is for all cases and the
+    promised groups share the other half; a rule with a threshold per class is tested class by class. The labelled cases
+    must be a fair draw of those that a promise is about. Labels count in the order in which they came, clusters when a
+    label of the next one has come. Labels whose order is not known, or that do not come cluster by cluster, are
+    refused. The share automated, the confidence and the predicted classes get equal parts of the comparison.
 
     Args:
         stream: The cases of a rule, in their order.
