@@ -376,6 +376,38 @@ def test_threads_that_write_at_once_lose_nothing_and_a_reader_sees_every_number(
         assert seen == list(range(1, 81))
 
 
+def test_threads_that_append_the_same_id_at_once_have_one_winner_each(place):
+    """Batches of several threads share a transaction, and still each is written as a whole or refused as a whole."""
+    with new(place) as log:
+        outcomes = []
+
+        def append(own):
+            for k in range(10):
+                try:
+                    log.append([Decision(f"shared-{k}", 0, 0.5, True), Decision(f"own-{own}-{k}", 0, 0.5, True)])
+                    outcomes.append((own, k, True))
+                except DuplicateId:
+                    outcomes.append((own, k, False))
+
+        threads = [threading.Thread(target=append, args=(own,)) for own in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        ids = [name for name, _ in everything(log)]
+    winners = [(own, k) for own, k, won in outcomes if won]
+    assert sorted(k for _, k in winners) == list(range(10))
+    assert sorted(ids) == sorted([*(f"shared-{k}" for k in range(10)), *(f"own-{own}-{k}" for own, k in winners)])
+
+
+def test_batches_of_one_call_are_refused_one_by_one(place):
+    with new(place) as log:
+        log.append(cases(1))
+        faults = log.append_all([cases(2, 10), [*cases(1, 20), *cases(1)], [Decision("", 0, 0.5, True)], cases(1, 11)])
+        assert [type(fault) for fault in faults] == [type(None), DuplicateId, InvalidInput, DuplicateId]
+        assert [name for name, _ in everything(log)] == ["case-0", "case-10", "case-11"]
+
+
 WRITER = """
 import sys
 from calibrant.deployment import Decision, DecisionLog

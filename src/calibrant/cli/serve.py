@@ -24,6 +24,9 @@ def serve(
     allowed_host: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     workers: int = 1,
     access_log: Annotated[bool, Switch] = False,
+    review: Annotated[bool, Switch] = False,
+    audit: float = 0.02,
+    pictures: Path | None = None,
 ) -> None:
     """Serve decisions over HTTP: POST /decisions, POST /labels, GET /decisions/ID, /health, /metrics and /docs.
 
@@ -47,6 +50,10 @@ def serve(
             proxy. Can be repeated.
         workers: Number of processes. All of them write to the same log.
         access_log: Print a line per request: time, client, method, path, status and milliseconds.
+        review: Let people label cases at /review: those that the model did not decide alone, and a random share of the
+            others, so that the monitor can see whether the promise holds.
+        audit: That share.
+        pictures: Folder with the pictures that the extra "picture" of a case names, for /review.
     """
     from calibrant.deployment import serve_model
 
@@ -65,5 +72,8 @@ def serve(
         allowed_hosts=allowed_host,
         workers=workers,
         access_log=access_log,
+        review=review,
+        audit=audit,
+        pictures=pictures,
         ready=lambda address: say(f"Serving {model} at {address}"),
     )

@@ -20,6 +20,8 @@ Observe = Callable[[_Scope, int, float], None]
 _App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 _CLIENT_LEFT = 499
+# What is answered without a token: whether the service works, and files without data.
+_OPEN = ("/health", "/review", "/review.js", "/review.css", "/review.ico")
 # A token of 16 characters cannot be guessed over a network; one of more than 512 is some other file.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
 
@@ -98,7 +100,7 @@ class Access:
         """Raise `Refused` for a request that is not answered."""
         self._check_host(headers.get("host", ""))
         _check_site(headers)
-        if self.token is not None and (method, path) != ("GET", "/health"):
+        if self.token is not None and not (method == "GET" and path in _OPEN):
             self._check_token(headers.get("authorization", ""))
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if method == "POST" and kind != "application/json":

@@ -78,6 +78,7 @@ def tables() -> SimpleNamespace:
         column("id", key, sa.ForeignKey(decisions.c.id), unique=True),
         column("time", time),
         column("target", sa.Integer()),
+        column("by", sa.Text(), nullable=True),
     )
     return SimpleNamespace(data=data, about=about, policies=policies, decisions=decisions, labels=labels)
 

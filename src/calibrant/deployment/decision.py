@@ -62,6 +62,7 @@ class LabelsBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     labels: dict[str, int | str] = Field(description="The true class, by its name or number, of each id.")
+    by: str | None = Field(None, max_length=100, description="Who says so; kept in the log.")
 
 
 class DecisionAnswer(BaseModel):

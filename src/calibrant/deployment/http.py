@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,8 @@ from calibrant.deployment.decision import (
 from calibrant.deployment.onnx_file import library
 from calibrant.deployment.pages import PAGE_POLICY, interface_page
 from calibrant.deployment.prometheus import CONTENT_TYPE
+from calibrant.deployment.review import ICON, PAGE, SCRIPT, STYLE, Review
+from calibrant.deployment.review import PAGE_POLICY as REVIEW_POLICY
 from calibrant.deployment.service import ClientGone, Service, TooBusy, TooLarge, TooSlow
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid, one_line, our_fault
 
@@ -140,6 +143,7 @@ def create_app(
     _route(app, label, "POST", "/labels", LabelsAnswer, (*with_body, 404, 409, 503), body=LabelsBody)
     _route(app, find, "GET", "/decisions/{id:path}", LoggedAnswer, (404, 422, 503))
     _route(app, health, "GET", "/health", HealthAnswer, (503,))
+    app.state.service = service
     app.get("/metrics", include_in_schema=False)(metrics)
     app.get("/docs", include_in_schema=False)(docs)
     for kind, answer in (
@@ -150,6 +154,53 @@ def create_app(
     ):
         app.add_exception_handler(kind, answer)
     return app
+
+
+def add_review(app: "FastAPI", *, audit: float, key: str, pictures: str | Path | None = None) -> None:
+    """Add the page at /review, where people label cases.
+
+    Args:
+        app: Made by `create_app`, with a log.
+        audit: Share of the automated cases that are shown, too, drawn at random.
+        key: A text that nobody else knows and that all processes of a service have; it decides which ones are drawn.
+        pictures: Folder with the pictures that the extra `picture` of a case names.
+    """
+    service: Service = app.state.service
+    review = Review(service.decider, audit, key, pictures)
+    responses = library("fastapi.responses", "serve")
+    safe = {"content-security-policy": REVIEW_POLICY, "x-content-type-options": "nosniff", "cache-control": "no-store"}
+
+    def in_thread(function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
+        return asyncio.get_running_loop().run_in_executor(service.for_log, function, *arguments)
+
+    async def page() -> Any:
+        return responses.HTMLResponse(PAGE, headers=safe)
+
+    async def script() -> Any:
+        return responses.Response(SCRIPT, media_type="text/javascript", headers=safe)
+
+    async def style() -> Any:
+        return responses.Response(STYLE, media_type="text/css", headers=safe)
+
+    async def icon() -> Any:
+        return responses.Response(ICON, media_type="image/gif", headers=safe)
+
+    async def next_case(after: int = 0) -> Any:
+        return responses.JSONResponse({"case": await in_thread(review.next_case, after)}, headers=safe)
+
+    async def picture(id: str) -> Any:  # noqa: A002
+        content, kind = await in_thread(review.picture, id)
+        return responses.Response(content, media_type=kind, headers=safe)
+
+    for path, handler in (
+        ("/review", page),
+        ("/review.js", script),
+        ("/review.css", style),
+        ("/review.ico", icon),
+        ("/review/next", next_case),
+        ("/review/picture", picture),
+    ):
+        app.get(path, include_in_schema=False)(handler)
 
 
 def _observer(service: Service, *, access_log: bool) -> Observe:
@@ -240,6 +291,9 @@ def serve_model(
     allowed_hosts: Collection[str] = (),
     workers: int = 1,
     access_log: bool = False,
+    review: bool = False,
+    audit: float = 0.02,
+    pictures: str | Path | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve an exported file until the process gets SIGINT or SIGTERM; open requests are answered first.
@@ -256,6 +310,9 @@ def serve_model(
         allowed_hosts: Names, besides `host` and those of this machine itself, under which clients may ask.
         workers: Number of processes. All of them write to the same log.
         access_log: Whether to print a line per request.
+        review: Whether people can label cases at `/review`.
+        audit: Share of the automated cases that they see, too, drawn at random.
+        pictures: Folder with the pictures that the extra `picture` of a case names, for the review page.
         ready: Called with the address as soon as clients can connect.
     """
     uvicorn = library("uvicorn", "serve")
@@ -266,7 +323,7 @@ def serve_model(
         token = read_token(token_file)
     with closing(_listen(host, port, token)) as listening, TemporaryDirectory() as counts:
         address = listening.getsockname()
-        options = {
+        options: dict[str, Any] = {
             "path": str(path),
             "log": log,
             "outside": outside,
@@ -276,7 +333,10 @@ def serve_model(
             "allowed_hosts": [host, *allowed_hosts],
             "any_address": not is_loopback(address[0]),
             "access_log": access_log,
+            "review": None,
         }
+        if review:
+            options["review"] = {"audit": audit, "key": token_hex(16), "pictures": pictures}
         config = {
             "http": limits.LimitedProtocol,
             "backlog": limits.BACKLOG,
@@ -315,15 +375,17 @@ def _open_app(options: Mapping[str, Any]) -> "FastAPI":
         own["token"] = read_token(token_file)
     if counts is not None:
         own["metrics_folder"] = Path(counts)
+    review = own.pop("review")
     app = create_app(decider, **own)
-    app.state.decider = decider
+    if review is not None:
+        add_review(app, **review)
     # What was loaded stays, so that garbage collection need not look at it again and again.
     gc.freeze()
     return app
 
 
 def _close(app: "FastAPI") -> None:
-    log = app.state.decider.log
+    log = app.state.service.decider.log
     if log is not None:
         log.close()
 

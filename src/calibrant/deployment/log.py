@@ -20,6 +20,7 @@ from calibrant.deployment.decision import (
     Logged,
     LoggedDecisions,
     UnknownId,
+    check_id,
     microseconds,
     now,
     undamaged,
@@ -32,7 +33,7 @@ from calibrant.predictions.columns import as_class_names
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-FORMAT = 1
+FORMAT = 2
 # A statement of more values than this is refused by some databases.
 _AT_ONCE = 500
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -251,13 +252,15 @@ class DecisionLog:
                 name = row["id"]
                 if name in fresh:
                     message = f"id {name!r} occurs twice among the cases. Each case needs an id of its own."
-                    batch.fault = DuplicateId(message)
                 elif name in known:
                     message = f"id {name!r} was decided before (number {known[name]}). An id is used once."
-                    batch.fault = DuplicateId(message)
                 elif name in seen:
-                    batch.fault = DuplicateId(f"id {name!r} was decided before. An id is used once.")
-                fresh.add(name)
+                    message = f"id {name!r} was decided before. An id is used once."
+                else:
+                    fresh.add(name)
+                    continue
+                batch.fault = DuplicateId(message)
+                break
             if batch.fault is None:
                 seen |= fresh
 
@@ -323,8 +326,18 @@ class DecisionLog:
         """Keep the true class of a case, by its number or name."""
         self.label_all({id: target})
 
-    def label_all(self, targets: Mapping[str, int | str], *, time: datetime | None = None) -> int:
-        """Labels of several cases by id, all or none; returns how many were new."""
+    def label_all(
+        self, targets: Mapping[str, int | str], *, time: datetime | None = None, by: str | None = None
+    ) -> int:
+        """Keep labels of several cases by id, all or none; returns how many were new.
+
+        Args:
+            targets: The number or the name of the true class by id.
+            time: When they were given; now by default.
+            by: Who gave them.
+        """
+        if by is not None:
+            check_id(by)
         numbers = {each: self._class_number(target) for each, target in targets.items()}
         stamp = _stamp(time)
         labels = tables().labels
@@ -337,7 +350,10 @@ class DecisionLog:
             new = [each for each, target in known.items() if target is None]
             if new:
                 numbered = enumerate(new, start=last_number(connection, labels) + 1)
-                rows = [{"sequence": at, "id": each, "time": stamp, "target": numbers[each]} for at, each in numbered]
+                rows = [
+                    {"sequence": at, "id": each, "time": stamp, "target": numbers[each], "by": by}
+                    for at, each in numbered
+                ]
                 connection.execute(labels.insert(), rows)
         return len(new)
 
@@ -383,6 +399,8 @@ class DecisionLog:
 
     def _class_number(self, target: int | str) -> int:
         if isinstance(target, str):
+            if self.class_names is None and target.isascii() and target.isdigit() and int(target) < self.n_classes:
+                return int(target)  # the answers of the service call it so
             if self.class_names is None or target not in self.class_names:
                 known = names_or_numbers(self.class_names, min(self.n_classes, 20))
                 raise invalid("label", "be a class of the model", repr(target), did_you_mean(target, known))

@@ -99,10 +99,11 @@ class Service:
 
     def label(self, content: bytes) -> dict[str, int]:
         """Keep the labels in a body."""
-        labels = read_body(content, LabelsBody).labels
+        body = read_body(content, LabelsBody)
+        labels = body.labels
         if len(labels) > self.most_cases:
             raise TooLarge(f"a request must hold at most {self.most_cases:,} labels, got {len(labels):,}.")
-        return {"new": self.log.label_all(labels)}
+        return {"new": self.log.label_all(labels, by=body.by or None)}
 
     def find(self, id: str) -> dict[str, Any]:  # noqa: A002
         """A decision as it was logged."""
