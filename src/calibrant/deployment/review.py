@@ -127,7 +127,8 @@ PAGE = """<!doctype html>
 <body>
 <header><h1>Review</h1>
 <label>Reviewer <input id="who" autocomplete="name" maxlength="100"></label>
-<form id="token-field" hidden><label>Token <input id="token" type="password" autocomplete="current-password"></label></form>
+<form id="token-field" hidden>
+<label>Token <input id="token" type="password" autocomplete="current-password"></label></form>
 <span id="done" role="status">0 labelled</span></header>
 <main id="case" hidden>
 <img id="picture" alt="Picture of the case" hidden>
