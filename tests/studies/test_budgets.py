@@ -5,6 +5,7 @@ import pytest
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.studies import Study, StudySpec, Variant, plan_study
 from calibrant.studies.controls import at_budgets
+from calibrant.training import train_or_resume
 
 
 def rows(spec):
@@ -158,3 +159,53 @@ def test_bad_budgets_are_one_line(methods, budgets, message):
     with pytest.raises(InvalidInput, match=message) as caught:
         at_budgets(StudySpec(methods=methods), budgets)
     assert "\n" not in str(caught.value)
+
+
+SMALLER = {"schedule.resolution": [[6, 0.5]]}
+
+
+def test_smaller_images_are_a_plan_with_a_control_of_equal_computing():
+    smaller = Variant(label="smaller", method="nll", recipe=SMALLER)
+    spec = at_budgets(StudySpec(variants=(smaller,)), (0.6,))
+    rows = {planned.label: planned.recipe for planned in spec.runs()}
+    assert rows.keys() == {"smaller", "nll@18"}
+    assert rows["smaller"].budget == 0.6
+    assert rows["smaller"].schedule.resolution == ((6, 0.5),)
+    assert rows["nll@18"].schedule.resolution == ()
+    assert rows["nll@18"].within_budget().epochs == 18
+
+
+def test_with_pruning_the_schedule_alone_is_a_second_control():
+    both = Variant(label="both", method="nll+random", recipe=SMALLER)
+    rows = {planned.label: planned.recipe for planned in at_budgets(StudySpec(variants=(both,)), (0.6,)).runs()}
+    assert rows.keys() == {"both", "nll@18", "nll, smaller images"}
+    assert rows["nll, smaller images"].schedule.resolution == ((6, 0.5),)
+    assert rows["nll, smaller images"].method.name == "nll"
+
+
+def test_without_a_budget_smaller_images_get_no_control_and_that_is_said():
+    smaller = Variant(label="smaller", method="nll", recipe=SMALLER)
+    with pytest.warns(CalibrantWarning, match="smaller gets no control: what smaller images save"):
+        assert trained(at_budgets(StudySpec(variants=(smaller,)))).keys() == {"smaller"}
+    with pytest.raises(InvalidInput, match="budgets must have one below 1 for smaller"):
+        at_budgets(StudySpec(variants=(smaller,)), (1.0,))
+
+
+def test_equal_budgets_are_equal_computing(tmp_path):
+    """Trained on the digits: operations of the plan and of its control, as torch counts them."""
+    smaller = Variant(label="smaller", method="nll", recipe=SMALLER)
+    both = Variant(label="both", method="nll+random", recipe=SMALLER)
+    spec = at_budgets(StudySpec(variants=(smaller, both), recipe={"epochs": 20}), (0.6,))
+    study = Study(tmp_path / "study", spec)
+    for planned in study.runs:
+        train_or_resume(planned.recipe, study.folder(planned))
+    study.run()
+    records = {planned.label: study.record(planned) for planned in study.runs}
+    assert records["nll@12"].compute_share == pytest.approx(0.6)
+    assert records["smaller"].compute_share == pytest.approx(0.6, abs=0.04)  # whole epochs
+    assert records["smaller"].compute_share <= 0.6
+    assert records["both"].compute_share == pytest.approx(0.6, abs=0.02)
+    assert records["smaller"].seen_share > 0.65
+    (results,) = study.results()
+    controls = {(item.plan, item.control) for item in results.controls}
+    assert {("smaller", "nll@12"), ("both", "nll@12")} <= controls

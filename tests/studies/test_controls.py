@@ -107,6 +107,27 @@ def test_half_an_epoch_is_near_enough_and_the_nearest_is_taken(runs, make_record
     assert found.control_label == "nll@96"
 
 
+def resized(record, *, share, samples):
+    """The run with early epochs on smaller images; its computing is `share` of that of as many updates."""
+    recipe = {**record.recipe, "schedule": {**record.recipe["schedule"], "resolution": [[24, 0.6]]}}
+    costs = {"samples_seen": samples, "samples_full": samples, "flops": share * samples, "flops_full": float(samples)}
+    return record.model_copy(update={"recipe": recipe, **costs})
+
+
+def test_smaller_images_beside_fewer_epochs_and_pruning_beside_smaller_images(runs):
+    groups = runs()
+    groups["smaller"] = [resized(record, share=0.75, samples=800) for record in groups["nll"]]
+    groups["both"] = [resized(record, share=0.6, samples=1000) for record in groups["nll+unbiased"]]
+    found = {(item.label, item.control_label): item for item in find_controls(groups)}
+    assert found.keys() == {
+        *(("nll+unbiased", "nll@96"), ("smaller", "nll@96")),
+        *(("both", "nll@96"), ("both", "smaller"), ("both", "nll+unbiased")),
+    }
+    smaller = found["smaller", "nll@96"]
+    assert (smaller.share, smaller.updates) == pytest.approx((0.6, 0.8))
+    assert [record.label for record in smaller.full] == ["nll"] * 3
+
+
 def test_the_table_shows_them(runs):
     results = summarise(runs(), "nll")
     assert len(paper_tables(results)) + 1 == len(

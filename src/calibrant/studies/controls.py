@@ -256,8 +256,9 @@ def at_budgets(spec: StudySpec, budgets: Sequence[float] = (), *, control: bool 
 
     Args:
         spec: What to compare.
-        budgets: Shares of all updates. Empty: every method stays as it is.
-        control: Whether to add, for each plan, the same loss and schedule on all data for as many updates.
+        budgets: Shares of all computing. Empty: every method stays as it is.
+        control: Whether to add, for each plan, the same loss and schedule on all data at full size, in as many epochs
+            as cost as much.
     """
     shared = dict(spec.recipe)
     budgets = tuple(budgets)
@@ -267,7 +268,7 @@ def at_budgets(spec: StudySpec, budgets: Sequence[float] = (), *, control: bool 
     plain = spec.model_copy(update={"recipe": shared, "baseline": None})
     rows = list(plain.rows())
     if set(budgets) == {1}:
-        _refuse_plans(rows)
+        _refuse_plans(plain, rows)
     if budgets:
         alone = len(budgets) == 1
         rows = [changed for budget in budgets for row in rows for changed in _at(plain, row, budget, alone=alone)]
@@ -284,44 +285,65 @@ def at_budgets(spec: StudySpec, budgets: Sequence[float] = (), *, control: bool 
     )
 
 
-def _refuse_plans(rows: Sequence[Variant]) -> None:
+def _refuse_plans(spec: StudySpec, rows: Sequence[Variant]) -> None:
     """Raise if there is a plan: at a budget of 1 alone it would not be run, and its row would silently be missing."""
     for row in rows:
-        if _loss_of(row) is not None:
+        if _without_plan(spec, row) is not None:
             way_out = "Leave --budgets out to use the rate of the plan."
             raise invalid("budgets", f"have one below 1 for {row.label}", "1 alone", way_out)
 
 
 def _at(spec: StudySpec, row: Variant, budget: float, *, alone: bool) -> Iterator[Variant]:
     """Yield a row at a budget; nothing for a plan at a budget of 1."""
-    base = _loss_of(row)
     recipe = dict(row.recipe)
+    label = row.label
     if budget != 1:
         recipe["budget"] = budget
-    if base is None:
-        label = row.label if budget == 1 else _control_label(spec, row, row.label, budget, {})
+    if _without_plan(spec, row) is None:
+        if budget != 1:
+            label = _control_label(spec, row, row.label, budget, {})
         yield row.model_copy(update={"label": label, "recipe": recipe})
     elif budget != 1:
-        label = row.label if alone else f"{row.label} at {budget:g}"
+        if not alone:
+            label = f"{label} at {budget:g}"
         yield row.model_copy(update={"label": label, "recipe": recipe})
 
 
 def _controls(spec: StudySpec, row: Variant, budgets: Sequence[float]) -> Iterator[Variant]:
-    """Yield the control of a row with a plan, and its loss on all data if a budget of 1 is given."""
-    base = _loss_of(row)
+    """Yield the controls of a row with a plan, and its loss on all data if a budget of 1 is given."""
+    base = _without_plan(spec, row)
     if base is None:
         return
-    options = _loss_options(spec, row, base)
-    recipe = {key: value for key, value in row.recipe.items() if key != "budget"}
     share = _share(spec, row)
     if share is not None:
-        label = _control_label(spec, row, base, share, options)
-        yield Variant(label=label, method=base, options=options, recipe={**recipe, "budget": share})
+        label = _control_label(spec, row, base.method, share, base.options)
+        yield base.model_copy(update={"label": label, "recipe": {**base.recipe, "budget": share}})
+    resolution = _recipe(spec, row).schedule.resolution
+    if resolution and _loss_of(row) is not None and "budget" in row.recipe:
+        # Does pruning add anything to smaller images?
+        yield base.model_copy(update={"label": f"{base.method}, smaller images", "recipe": dict(row.recipe)})
     if 1.0 in budgets:
-        yield Variant(label=base, method=base, options=options, recipe=recipe)
+        yield base
+
+
+def _without_plan(spec: StudySpec, row: Variant) -> Variant | None:
+    """Return the row without pruning and without smaller images, on all its budget. None if it has neither."""
+    base = _loss_of(row)
+    resolution = bool(_recipe(spec, row).schedule.resolution)
+    if base is None and not resolution:
+        return None
+    recipe = {key: value for key, value in flatten(row.recipe).items() if key != "budget"}
+    if resolution:
+        recipe["schedule.resolution"] = []
+    options = dict(row.options)
+    if base is not None:
+        options = _loss_options(spec, row, base)
+    method = base or row.method
+    return Variant(label=method, method=method, options=options, recipe=recipe)
 
 
 def _loss_of(row: Variant) -> str | None:
+    """Return the method without its pruning. None if it has none."""
     try:
         return methods.without_plan(row.method)
     except InvalidInput:  # your own code that is not trusted yet; running the study says so
@@ -345,7 +367,7 @@ def _check_budget(spec: StudySpec, row: Variant) -> None:
     """Raise if a plan cannot meet its budget. The run itself may begin days later."""
     if _loss_of(row) is not None:
         recipe = _recipe(spec, row)
-        if recipe.budget != 1:
+        if recipe.budget != 1 and not recipe.schedule.resolution:
             try:
                 _pruner(recipe)
             except InvalidInput as error:
@@ -363,13 +385,17 @@ def _pruner(recipe: Recipe) -> ConfidencePruner:
 
 
 def _share(spec: StudySpec, row: Variant) -> float | None:
-    """Return the updates of a plan, in whole epochs, as a share. None if unknown before training, or if it is 1."""
+    """Return the cost of a plan, in whole epochs, as a share. None if unknown before training, or if it is 1."""
     recipe = _recipe(spec, row)
-    plan = recipe.plan().pruning
-    assert plan is not None
     if recipe.budget != 1:
         share = Fraction(recipe.budget).limit_denominator(1_000_000)
+    elif recipe.schedule.resolution:
+        message = f"{row.label} gets no control: what smaller images save is known with a budget only."
+        warnings.warn(message, CalibrantWarning, stacklevel=4)
+        return None
     else:
+        plan = recipe.plan().pruning
+        assert plan is not None
         try:
             share = Fraction(sum(_pruner(recipe).samples_by_epoch(recipe.epochs)), _SAMPLES * recipe.epochs)
         except InvalidInput as error:

@@ -36,7 +36,7 @@ from calibrant.training.recipe import Recipe, first_difference
 from calibrant.training.reproducibility import seeded
 from calibrant.training.run import Run
 from calibrant.training.run_data import TorchData, TrainingData
-from calibrant.training.setup import OWN_DATA, Setup, load_data, make_fabric, on_gpu
+from calibrant.training.setup import OWN_DATA, Setup, load_data, make_fabric, on_gpu, trained_recipe
 from calibrant.training.summary import brief, calibrate_run, find_failures, summarise
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ def train(
     fabric = make_fabric(recipe)
     with joined(fabric, Path(out), recipe.compared()):
         # Built before the folder: a recipe that cannot run leaves nothing behind.
-        setup = Setup(recipe.within_budget(), fabric, _training_data(recipe, data, data_dir))
+        loaded = _training_data(recipe, data, data_dir)
+        setup = Setup(trained_recipe(recipe, loaded), fabric, loaded)
         run = on_first_rank(fabric, lambda: Run.create(out, recipe))
         return _Training(run, setup, reporter or Reporter()).go(new=True)
 
@@ -120,7 +121,8 @@ def resume(
         return run
     fabric = make_fabric(recipe)
     with joined(fabric, run.path, run.recipe.compared()):
-        setup = Setup(recipe.within_budget(), fabric, _training_data(run.recipe, data, data_dir))
+        loaded = _training_data(run.recipe, data, data_dir)
+        setup = Setup(trained_recipe(recipe, loaded), fabric, loaded)
         return _Training(run, setup, reporter or Reporter()).go()
 
 

@@ -370,17 +370,21 @@ class Recipe(RecipeSection):
             raise invalid("engine.evaluate_every", f"be 1 with {plan.name}, which follows validation", every)
         return plan
 
-    def within_budget(self) -> Self:
+    def within_budget(self, epochs: int | None = None) -> Self:
         """The recipe that is trained: a method without a plan spends its budget on fewer epochs.
 
         The schedule is stretched over them: milestones and warm-up keep their shares of the run.
+
+        Args:
+            epochs: How many the budget pays for. None: its share of them, as if all images had full size.
 
         >>> Recipe(epochs=160, budget=0.6).within_budget().epochs
         96
         """
         if self.budget == 1 or self.plan().pruning is not None:
             return self
-        epochs = int(Fraction(self.budget).limit_denominator(1_000_000) * self.epochs)
+        if epochs is None:
+            epochs = int(Fraction(self.budget).limit_denominator(1_000_000) * self.epochs)
         if epochs < 1:
             raise invalid("budget", f"pay for at least one of the {self.epochs} epochs", self.budget)
         schedule = self.schedule

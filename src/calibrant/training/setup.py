@@ -151,6 +151,37 @@ def make_optimiser(settings: OptimiserSection, model: nn.Module, lr: Tensor) -> 
     return kinds[settings.name](groups, weight_decay=settings.weight_decay, fused=on_gpu, capturable=on_gpu)
 
 
+def trained_recipe(recipe: Recipe, data: TrainingData) -> Recipe:
+    """The recipe that is trained: what its budget pays for, counted in floating-point operations.
+
+    With smaller images early in the run, as many epochs as cost no more than the budget's share of the epochs at full
+    size; a pruning plan makes as many updates as that.
+    """
+    if recipe.budget == 1 or not recipe.schedule.resolution:
+        return recipe.within_budget()
+    network = make_model(recipe, data)
+    costs: dict[Size, int] = {}
+
+    def cost(epochs: int) -> float:
+        """Cost of so many epochs, in epochs at full size."""
+        sizes = epoch_sizes(recipe.changed({"epochs": epochs, "budget": 1.0}), data.image_shape)
+        for size in {*sizes, data.image_shape[1:]} - costs.keys():
+            costs[size] = forward_flops(network, data.image_shape, size)
+        return sum(costs[size] for size in sizes) / costs[data.image_shape[1:]]
+
+    allowed = recipe.budget * recipe.epochs + 1e-9
+    if recipe.plan().pruning is not None:
+        share = allowed / cost(recipe.epochs)
+        if share >= 1:
+            rule = f"be below {cost(recipe.epochs) / recipe.epochs:.3g}, which the resolution schedule alone costs"
+            raise invalid("budget", rule, recipe.budget, "Leave the pruning plan out, or the schedule.")
+        return recipe.changed({"budget": share})
+    epochs = recipe.within_budget().epochs
+    while cost(epochs + 1) <= allowed:
+        epochs += 1
+    return recipe.within_budget(epochs)
+
+
 class Setup:
     """Everything that a run's loop holds, built once from the recipe."""
 
