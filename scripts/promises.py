@@ -765,12 +765,28 @@ def table(counts: dict[str, dict[str, list[float]]]) -> tuple[str, list[str]]:
         lines.append(
             "| " + " | ".join((world.name, *sizes, cell, allowed, shown, f"{draws:,}", verdict, f"{value:.4f}")) + " |"
         )
+    lines += ["", *summary(promised)]
     worlds = len({row[0].name for row in rows})
     lines.append(f"\n{len(promised)} promised cells in {worlds} worlds.")
     lines.append(
         f"Broken more often than allowed (Holm, {100 * LEVEL:g} % over all cells): {'; '.join(failed) or 'none'}."
     )
     return "\n".join(lines), failed
+
+
+def summary(rows: list[tuple[World, str, int, int, float]]) -> list[str]:
+    """One line per promise: in how many worlds it was tried, and how often it was broken there."""
+    lines = ["| promise | worlds | draws | may % | broken % | largest % | share or width |", "|" + " --- |" * 7]
+    for cell in dict.fromkeys(row[1] for row in rows):
+        own = [row for row in rows if row[1] == cell]
+        allowed = sorted({f"{100 * nominal(world, cell):.3g}" for world, *_ in own}, key=float)
+        draws, broken = sum(row[2] for row in own), sum(row[3] for row in own)
+        largest = max(row[3] / row[2] for row in own)
+        value = np.mean([row[4] for row in own])
+        cells = (cell, f"{len(own)}", f"{draws:,}", " to ".join(dict.fromkeys([allowed[0], allowed[-1]])))
+        shown = (f"{100 * broken / draws:.1f}", f"{100 * largest:.1f}", f"{value:.3f}")
+        lines.append("| " + " | ".join([*cells, *shown]) + " |")
+    return lines
 
 
 def main() -> None:
