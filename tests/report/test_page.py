@@ -283,3 +283,18 @@ def test_a_notebook_shows_the_path_as_a_link(predictions, tmp_path, monkeypatch)
     elsewhere = write_report(predictions, tmp_path / "page.html", n_resamples=0)
     assert elsewhere._repr_html_().startswith('<a href="')
     assert elsewhere.parent == tmp_path
+
+
+def test_a_class_and_its_confidence_make_a_page(visible_text):
+    confidence = np.round(1 - 0.5 * np.random.default_rng(0).random(600) ** 2, 1)
+    predicted = np.tile(["cat", "dog"], 300)
+    targets = np.where(np.random.default_rng(1).random(600) < confidence, predicted, "cat")
+    answers = Predictions.from_confidence(predicted, confidence, targets)
+    text = visible_text(build_page(answers, n_resamples=20))
+    most = int((confidence == 1.0).sum())
+    assert f"{most} of 600 cases have the same confidence, 1." in text
+    assert "NLL" not in text
+    assert "in the label" not in text
+    scores = Predictions.from_confidence(predicted, 10 * confidence, targets, kind="score")
+    with pytest.raises(InvalidInput, match="scores of 'the model' must"):
+        build_page(scores, n_resamples=0)
