@@ -366,7 +366,10 @@ def _mapped_scores(table: _Table) -> Layout:
     word = _ONE_SCORE.get(chosen[0], "scores")
     if len(chosen) == 1:
         return table.single(word, chosen[0], None)
-    return table.layout("scores", {name: name for name in chosen})
+    head, star, tail = table.columns["scores"].partition("*")
+    if not star or any(sign in tail for sign in "*|?["):
+        head = tail = ""
+    return table.layout("scores", {name: name.removeprefix(head).removesuffix(tail) for name in chosen})
 
 
 def _named_like_classes(table: _Table, class_names: Sequence[str] | None) -> dict[str, str]:

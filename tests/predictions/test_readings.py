@@ -1,0 +1,98 @@
+"""Natural tables: frames of pandas, JSON lines, text labels, and one column of two classes."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calibrant import Predictions, evaluate
+from calibrant.errors import InvalidInput
+
+FRAME = pd.DataFrame(
+    {"p_cat": [0.9, 0.3, 0.2], "p_dog": [0.1, 0.7, 0.8], "label": ["cat", "cat", "dog"], "age": [1, 2, 3]}
+)
+
+
+def test_a_frame_is_read_like_a_file(tmp_path):
+    FRAME.to_csv(tmp_path / "p.csv")
+    FRAME.to_parquet(tmp_path / "p.parquet")
+    FRAME.to_json(tmp_path / "p.jsonl", orient="records", lines=True)
+    found = [Predictions.from_frame(FRAME), Predictions.from_frame(FRAME.astype({"label": "category"}))]
+    found += [Predictions.load(tmp_path / name) for name in ("p.csv", "p.parquet", "p.jsonl")]
+    for each in found:
+        assert each.class_names == ("cat", "dog")
+        assert each.targets.tolist() == [0, 0, 1]
+        assert each.probabilities.tolist() == FRAME[["p_cat", "p_dog"]].to_numpy().tolist()
+        assert each.extras["age"].tolist() == [1, 2, 3]
+    with pytest.raises(InvalidInput, match="frame must be a data frame"):
+        Predictions.from_frame([[1, 2]])
+
+
+def test_a_frame_of_polars_is_read_too():
+    polars = pytest.importorskip("polars")
+    assert Predictions.from_frame(polars.DataFrame(FRAME.to_dict("list"))).targets.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(("positive", "first"), [("yes", 0.2), ("no", 0.2)])
+def test_one_column_of_two_classes(positive, first):
+    frame = pd.DataFrame({"probability": [0.8, 0.1], "label": ["yes", "no"]})
+    found = Predictions.from_frame(frame, columns={"positive": positive})
+    assert set(found.class_names) == {"yes", "no"}
+    assert found.class_names[1] == positive
+    assert found.probabilities[0, 0] == pytest.approx(first)
+    assert [found.class_names[k] for k in found.targets] == ["yes", "no"]
+
+
+@pytest.mark.parametrize(("column", "predicted"), [("prob_1", [1, 0]), ("prob_0", [0, 1])])
+def test_a_class_number_in_the_name_of_the_only_column_is_that_class(column, predicted):
+    found = Predictions.from_frame(pd.DataFrame({column: [0.8, 0.1], "y": [1, 0]}))
+    assert found.class_names is None
+    assert found.predicted.tolist() == predicted
+
+
+def test_columns_named_like_the_labels_need_no_labels_if_the_classes_are_known():
+    frame = pd.DataFrame({"cat": [0.9], "dog": [0.1], "age": [3], "y": ["cat"]})
+    found = Predictions.from_frame(frame, kind="probabilities", class_names=["dog", "cat"])
+    assert (found.class_names, found.predicted.tolist()) == (("dog", "cat"), [1])
+    with pytest.raises(InvalidInput, match="does not say whether"):
+        Predictions.from_frame(frame, class_names=["dog", "cat"])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"p_a": 1, "p_b": "x", "label": "a"}', "scores must be numbers, got 'x' in row 0, column p_b"),
+        ('{"p_a": 1, "p_b": 0, "y": 0}\n{"p_a": 1, "y": 0}', "scores must be numbers, got None in row 1"),
+        ('{"p_a": 1, "p_b": 0, "label": [1]}', "label in row 0 must be a number or text, got list"),
+        ("[1, 2]", "line 1 must be a JSON object, got list"),
+        ('{"p_a": 1', "line 1 must be a JSON file"),
+        ("", "no columns"),
+    ],
+)
+def test_bad_json_lines_are_refused(tmp_path, line, message):
+    (tmp_path / "p.jsonl").write_text(line)
+    with pytest.raises(InvalidInput, match=message):
+        Predictions.load(tmp_path / "p.jsonl")
+
+
+def test_text_labels_and_id2label():
+    logits = [[1.0, 2.0], [2.0, 1.0]]
+    for names in (["cat", "dog"], {0: "cat", 1: "dog"}, {"1": "dog", "0": "cat"}):
+        assert Predictions.from_logits(logits, np.array(["dog", "cat"]), class_names=names).targets.tolist() == [1, 0]
+    with pytest.raises(InvalidInput, match=r"got 'cow' in row 1\."):
+        Predictions.from_logits(logits, ["cat", "cow"], class_names=["cat", "dog"])
+    with pytest.raises(InvalidInput, match="pass class_names"):
+        Predictions.from_logits(logits, ["cat", "dog"])
+    with pytest.raises(InvalidInput, match=r"map the numbers 0\.\.1 to names, got 1, 2"):
+        Predictions.from_logits(logits, [0, 1], class_names={1: "cat", 2: "dog"})
+
+
+def test_arrays_are_evaluated_without_predictions():
+    probabilities, y = [[0.9, 0.1], [0.3, 0.7]], [0, 0]
+    expected = evaluate(Predictions.from_probabilities(probabilities, y))
+    assert evaluate(probabilities, y, kind="probabilities") == expected
+    assert evaluate([0.1, 0.7], y, kind="probabilities").test_error == expected.test_error
+    for arguments in ((probabilities,), (probabilities, y)):
+        with pytest.raises(InvalidInput, match="predictions must be Predictions, got list"):
+            evaluate(*arguments)
+    with pytest.raises(InvalidInput, match="targets and kind must be left out"):
+        evaluate(Predictions.from_probabilities(probabilities, y), y)
