@@ -192,3 +192,23 @@ def test_an_impossible_truth_in_every_case_is_refused():
     said = Predictions.from_probabilities([[1.0, 0.0], [0.0, 1.0]], [1, 0])
     with pytest.raises(InvalidInput, match="probability above 0, got 0 in all 2 cases"):
         TemperatureScaling().fit(said)
+
+
+@pytest.mark.parametrize("prior_scale", [None, 0.25])
+def test_a_weight_of_two_is_a_case_that_occurs_twice(draw, prior_scale):
+    logits, targets = draw(300)
+    copies = np.random.default_rng(0).integers(0, 4, 300)
+    repeated = TemperatureScaling(prior_scale=None).fit(np.repeat(logits, copies, 0), np.repeat(targets, copies))
+    weighted = TemperatureScaling(prior_scale=None).fit(logits, targets, weights=copies)
+    assert weighted.temperature_ == pytest.approx(repeated.temperature_, rel=1e-7)
+    assert weighted.summary_.nll_after == pytest.approx(repeated.summary_.nll_after, rel=1e-9)
+    found = TemperatureScaling(prior_scale=prior_scale).fit(logits, targets, weights=np.full(300, 7.0))
+    assert found.temperature_ == pytest.approx(
+        TemperatureScaling(prior_scale=prior_scale).fit(logits, targets).temperature_, rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("weights", [np.ones(3), -np.ones(60), np.zeros(60), np.full(60, np.nan), ["a"] * 60])
+def test_bad_weights(draw, weights):
+    with pytest.raises(InvalidInput, match="weights must"):
+        TemperatureScaling().fit(*draw(60), weights=weights)

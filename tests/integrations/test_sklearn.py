@@ -20,15 +20,9 @@ from calibrant.calibration import TemperatureScaling
 from calibrant.errors import InvalidInput
 from calibrant.integrations.sklearn import CalibratedClassifier
 
-_FOLDS = "a repeated case may stand in several folds, which a weight of 2 cannot; scikit-learn's own wrapper fails too"
-
 
 @parametrize_with_checks(
     [CalibratedClassifier(), CalibratedClassifier(GaussianNB(), ensemble=True)],
-    expected_failed_checks=lambda _: {
-        "check_sample_weight_equivalence_on_dense_data": _FOLDS,
-        "check_sample_weight_equivalence_on_sparse_data": _FOLDS,
-    },
 )
 @pytest.mark.filterwarnings("ignore::calibrant.errors.CalibrantWarning", "ignore:divide by zero:RuntimeWarning")
 def test_scikit_learns_own_checks(estimator, check):
@@ -47,7 +41,7 @@ def test_a_plain_loop_gives_the_same_probabilities(ensemble):
         logs[outside] = part.predict_proba(X[outside])
     assert (logs == 0).any()
     smallest = max(logs[logs > 0].min() / 2, np.finfo(float).eps)
-    scaling = TemperatureScaling().fit(np.log(np.maximum(logs, smallest)), y)
+    scaling = TemperatureScaling(prior_scale=None).fit(np.log(np.maximum(logs, smallest)), y)
     parts = parts if ensemble else [clone(base).fit(X, y)]
     expected = np.mean(
         [scaling.transform(np.log(np.maximum(part.predict_proba(new), smallest))) for part in parts], axis=0
@@ -132,10 +126,29 @@ def test_weights_for_an_estimator_without_weights():
         CalibratedClassifier(KNeighborsClassifier()).fit(X, y, sample_weight=np.ones(len(y)))
 
 
-def test_weights_for_a_fitted_estimator_are_not_ignored():
+def test_weights_reach_the_calibrator():
+    X, y = load_digits(return_X_y=True)
+    fitted = GaussianNB().fit(X[:600], y[:600])
+    held_out, labels = X[600:900], y[600:900]
+    copies = np.random.default_rng(0).integers(0, 3, 300)
+    weighted = CalibratedClassifier(fitted, cv="prefit").fit(held_out, labels, sample_weight=copies)
+    repeated = CalibratedClassifier(fitted, cv="prefit").fit(np.repeat(held_out, copies, 0), np.repeat(labels, copies))
+    plain = CalibratedClassifier(fitted, cv="prefit").fit(held_out, labels)
+    assert weighted.calibrator_.temperature_ == pytest.approx(repeated.calibrator_.temperature_, rel=1e-7)
+    assert weighted.calibrator_.temperature_ != pytest.approx(plain.calibrator_.temperature_, rel=1e-3)
+
+
+@pytest.mark.parametrize("method", ["beta", "best"])
+def test_weights_that_a_method_cannot_use_are_refused(method):
     X, y = load_iris(return_X_y=True)
-    with pytest.raises(InvalidInput, match=r"^sample_weight must"):
-        CalibratedClassifier(GaussianNB().fit(X, y), cv="prefit").fit(X, y, sample_weight=np.ones(len(y)))
+    with pytest.raises(InvalidInput, match="weight"):
+        CalibratedClassifier(method=method).fit(X, y, sample_weight=np.ones(len(y)))
+
+
+def test_the_name_of_scikit_learns_default_leads_to_the_nearest_method():
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(InvalidInput, match=r"'sigmoid'.*'platt'.*'beta'.*'temperature'"):
+        CalibratedClassifier(method="sigmoid").fit(X, y)
 
 
 @pytest.mark.parametrize(("load", "cv"), [(load_iris, 3), (load_iris, "prefit"), (load_digits, 3)])

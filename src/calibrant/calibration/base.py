@@ -183,9 +183,14 @@ class Calibrator(ABC):
     def _set_state(self, state: dict[str, Any]) -> None:
         """Restore fitted values; `n_classes_` is already set. Raises on anything malformed."""
 
-    def _useful(self, logits: Matrix, targets: Integers) -> tuple[Matrix, Integers, tuple[str, ...]]:
-        """The cases that say something about the map, and a note if others are left out."""
-        return logits, targets, ()
+    def _fit_weighted(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:  # noqa: ARG002
+        """The same for cases of unequal weight, with a mean of 1."""
+        way_out = "Leave them out, or use the method temperature."
+        raise invalid("weights", f"be left out, because {self.method} weighs all cases alike", "weights", way_out)
+
+    def _useful(self, logits: Matrix, targets: Integers) -> tuple[Any, tuple[str, ...]]:  # noqa: ARG002
+        """An index of the cases that say something about the map, and a note if others are left out."""
+        return slice(None), ()
 
     def numbers_to_learn(self, n_classes: int) -> int:  # noqa: ARG002 (most maps need few cases)
         """`select_calibrator` leaves the method out if there are fewer cases than this."""
@@ -198,13 +203,14 @@ class Calibrator(ABC):
     def _check_parameters(self) -> None:  # noqa: B027 (a calibrator without parameters has nothing to check)
         """Refuse parameters outside their range."""
 
-    def fit(self, logits: Any, targets: Any = None) -> Self:
+    def fit(self, logits: Any, targets: Any = None, *, weights: Any = None) -> Self:
         """Learn the map: `fit(predictions)` or `fit(logits, targets)`.
 
         Args:
             logits: `Predictions`; or an array of shape (n, K), finite. Probabilities are not logits: make predictions
                 of them, or pass their logarithm.
             targets: With an array: shape (n,), integers in 0..K-1, at least two of the classes present.
+            weights: Shape (n,), not negative: how much each case counts. Only "temperature" and "none" take them.
         """
         provenance = Provenance()
         if isinstance(logits, Predictions):
@@ -212,18 +218,31 @@ class Calibrator(ABC):
             if not logits.has_all_classes and getattr(self, "mode", None) == "top-label":
                 way_out = f"Use {self.method}, which then calibrates this confidence."
                 raise invalid("method", "not be a top-label one for a class and its confidence", self.method, way_out)
-        matrix, classes = check_fit(*as_arrays(logits, targets))
+        matrix, classes = as_arrays(logits, targets)
+        own_weights = None
+        if weights is not None:
+            own_weights = check_case_weights(weights, len(classes))
+            used = own_weights > 0.0
+            matrix, classes = check_logits(matrix)[used], as_array("targets", classes)[used]
+            own_weights = own_weights[used] / own_weights[used].mean()
+        matrix, classes = check_fit(matrix, classes)
         self._check_parameters()
         self.provenance_ = provenance
         self.n_classes_, self.identity_ = matrix.shape[1], True
-        matrix, classes, left_out = self._useful(matrix, classes)
-        before = self._mean_nll(matrix, classes)
+        useful, left_out = self._useful(matrix, classes)
+        matrix, classes = matrix[useful], classes[useful]
+        if own_weights is not None:
+            own_weights = own_weights[useful]
+        before = self._mean_nll(matrix, classes, own_weights)
         self.identity_ = False
-        progress = self._fit(matrix, classes)
+        if own_weights is None:
+            progress = self._fit(matrix, classes)
+        else:
+            progress = self._fit_weighted(matrix, classes, own_weights)
         progress = replace(progress, notes=(*left_out, *progress.notes))
         after = before
         if not self.identity_:
-            after = self._mean_nll(matrix, classes)
+            after = self._mean_nll(matrix, classes, own_weights)
         return self._conclude(progress, len(classes), before, after)
 
     def _conclude(self, progress: Progress, cases: int, before: float, after: float) -> Self:
@@ -353,9 +372,15 @@ class Calibrator(ABC):
             return log_softmax(logits)
         return np.asarray(self._formula(NUMPY, logits.astype(np.float64)))
 
-    def _mean_nll(self, logits: Matrix, targets: Integers) -> float:
-        sums = (mean_nll(self._block(logits[rows]), targets[rows]) * len(targets[rows]) for rows in _blocks(logits))
-        return sum(sums) / len(targets)
+    def _mean_nll(self, logits: Matrix, targets: Integers, weights: Floats | None = None) -> float:
+        total = 0.0
+        for rows in _blocks(logits):
+            log_probabilities = self._block(logits[rows])
+            if weights is None:
+                total += mean_nll(log_probabilities, targets[rows]) * len(targets[rows])
+            else:
+                total -= float(weights[rows] @ log_probabilities[np.arange(len(log_probabilities)), targets[rows]])
+        return total / len(targets)
 
     def _check_fitted(self, logits: Any) -> Matrix:
         self._refuse_unfitted()
@@ -556,6 +581,17 @@ def _as_rows(shape: tuple[int, ...]) -> str:
     if len(shape) == 1 or (len(shape) == 2 and shape[1] == 1):
         return "One logit z of a binary classifier is the same as two: np.stack([0 * z, z], axis=1) with z of (n,)."
     return ""
+
+
+def check_case_weights(weights: Any, cases: int) -> Floats:
+    """Return weights as float64 of shape (n,), finite, not negative and not all 0."""
+    values = as_array("weights", weights)
+    if values.shape != (cases,) or values.dtype.kind not in "iuf":
+        raise invalid("weights", f"be {cases} numbers, one per case", f"{values.dtype} of shape {values.shape}")
+    wide = values.astype(np.float64)
+    if not np.isfinite(wide).all() or wide.min() < 0.0 or wide.max() <= 0.0:
+        raise invalid("weights", "be finite, not negative, and not all 0", f"{wide.min()} to {wide.max()}")
+    return wide
 
 
 def check_targets(targets: Any, shape: tuple[int, ...]) -> Integers:

@@ -29,6 +29,10 @@ class NoCalibration(Calibrator):
         self.identity_ = True
         return Progress()
 
+    def _fit_weighted(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:
+        del weights
+        return self._fit(logits, targets)
+
     def _formula(self, operations: Operations, logits: Any) -> Any:
         return operations.log_softmax(logits)
 
@@ -132,6 +136,11 @@ def make_calibrator(name: str) -> Calibrator:
     """A fresh calibrator by its name in `METHODS`, with default parameters."""
     if name == PlattScaling.method:  # for two classes, or a class and its score
         return PlattScaling()
+    if name == "sigmoid":
+        way_out = (
+            "Of two classes 'platt' is the sigmoid. For more, 'beta' is the nearest; 'temperature' is the default."
+        )
+        raise invalid("method", "be a known one", repr(name), way_out)
     if not isinstance(name, str) or name not in METHODS:
         raise invalid("method", "be a known one", repr(name), did_you_mean(str(name), [*METHODS, "platt"]))
     return METHODS[name]()

@@ -18,7 +18,7 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, has_fit_parameter
 
-from calibrant.calibration import Calibrator, TemperatureScaling, fit_calibrator
+from calibrant.calibration import Calibrator, TemperatureScaling, fit_calibrator, make_calibrator
 from calibrant.checks import whole
 from calibrant.errors import invalid
 from calibrant.predictions import Kind, Predictions
@@ -79,30 +79,28 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         Args:
             X: Anything that the estimator takes: array, sparse matrix, data frame, list of texts.
             y: Labels of any kind.
-            sample_weight: Passed on to the estimator. The calibrator weighs all cases alike, so that "prefit" refuses
-                weights.
+            sample_weight: Passed on to the estimator and to the calibrator; of the calibrators only "temperature" and
+                "none" take weights.
         """
         check_classification_targets(y)
         X, y = indexable(X, y)
         y = column_or_1d(y, warn=True)
         if len(y) == 0:
             raise invalid("X", "hold at least one case", "0 samples")
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, X)
         if isinstance(self.cv, str):
-            if sample_weight is not None:
-                raise invalid("sample_weight", "be left out with cv='prefit'", "weights", "The calibrator takes none.")
             outputs, kind = self._take_fitted(X)
         else:
-            weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
             outputs, kind = self._fit_folds(X, y, weights)
         self.smallest_ = _smallest(outputs, kind)
-        names = [str(label) for label in self.classes_]
-        named = names if len(set(names)) == len(names) else None
+        named: list[str] | None = [str(label) for label in self.classes_]
+        if named is not None and len(set(named)) < len(named):
+            named = None
         logits = _logits(outputs, kind, self.smallest_)
         self.predictions_ = Predictions.from_logits(logits, _codes(y, self.classes_), class_names=named)
-        if self.method == "temperature" and kind == "logits":
-            self.calibrator_ = TemperatureScaling(bounds=_ANY_UNIT, prior_scale=None).fit(self.predictions_)
-        else:
-            self.calibrator_ = fit_calibrator(self.predictions_, self.method).calibrator
+        self.calibrator_ = self._fit_calibrator(kind, weights)
         for attribute in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimators_[0], attribute):
                 setattr(self, attribute, getattr(self.estimators_[0], attribute))
@@ -164,8 +162,23 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             self.estimators_ = [_fit(clone(estimator), X, y, weights)]
         return outputs, kind
 
+    def _fit_calibrator(self, kind: Kind, weights: Any) -> Calibrator:
+        if self.method == "best" and weights is None:
+            return fit_calibrator(self.predictions_, self.method).calibrator
+        if self.method == "best":
+            raise invalid("sample_weight", "be left out with method='best'", "weights", "Use method='temperature'.")
+        if self.method != "temperature":
+            return make_calibrator(self.method).fit(self.predictions_, weights=weights)
+        # No prior: these are not the logits of a network, and a decision function has any unit.
+        scaling = TemperatureScaling(prior_scale=None)
+        if kind == "logits":
+            scaling = TemperatureScaling(bounds=_ANY_UNIT, prior_scale=None)
+        return scaling.fit(self.predictions_, weights=weights)
+
     def _estimator(self) -> Any:
-        return LogisticRegression() if self.estimator is None else self.estimator
+        if self.estimator is None:
+            return LogisticRegression()
+        return self.estimator
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
