@@ -47,7 +47,8 @@ def test_answers_labels_and_every_bad_body_is_one_line(python, model, tmp_path):
             ("decisions", b"{", 422, "the body must be a JSON file"),
             ("decisions", b"", 422, "the body must be a JSON file"),
             ("decisions", b"\xff\xfe", 422, "the body must be a JSON file"),
-            ("decisions", b"[" * 100_000, 422, "nested more than 64 deep"),
+            ("decisions", b"[" * 500, 422, "nested more than 64 deep"),
+            ("decisions", b"[" * 100_000, 413, "at most 50 cases, got many more lists"),
             ("decisions", b'{"inputs": [[NaN]]}', 422, "NaN, which is not JSON"),
             ("decisions", b'{"inputs": 1, "inputs": 2}', 422, "twice in one object"),
             ("decisions", b" " * 200_001, 413, "at most 200,000 bytes"),
@@ -212,7 +213,7 @@ def test_one_long_text_takes_neither_memory_nor_time(python, model, tmp_path):
             answer = client.post(f"/{place}", json=body)
             assert answer.status_code == status, answer.text[:200]
             assert len(answer.text) < 1000
-            assert time.perf_counter() - begun < 10
+            assert time.perf_counter() - begun < 20
         assert client.get("/health").json()["logged"] == 1
         assert peak_memory(process) < 1_000_000  # kB
 

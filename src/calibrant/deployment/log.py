@@ -480,7 +480,7 @@ def _labels_of(connection: "Connection", ids: Sequence[str]) -> dict[str, int | 
         found |= {row.id: row.target for row in connection.execute(query.where(key.in_(part)))}
     for each in ids:
         if each not in found:
-            raise UnknownId(f"id {each!r} was never decided in this log, so it cannot be labelled.")
+            raise UnknownId(f"id {each[:100]!r} was never decided in this log, so it cannot be labelled.")
     return {each: found[each] for each in ids}
 
 

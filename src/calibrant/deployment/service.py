@@ -253,7 +253,7 @@ def read_body(content: bytes, kind: type[_Body]) -> _Body:
         return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the body"
+        place = ".".join(str(part)[:80] for part in first["loc"]) or "the body"
         raise InvalidInput(f"{one_line(place, most=80)}: {first['msg']}.") from error
 
 
