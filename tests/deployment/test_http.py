@@ -47,7 +47,7 @@ def test_answers_labels_and_every_bad_body_is_one_line(python, model, tmp_path):
             ("decisions", b"{", 422, "the body must be a JSON file"),
             ("decisions", b"", 422, "the body must be a JSON file"),
             ("decisions", b"\xff\xfe", 422, "the body must be a JSON file"),
-            ("decisions", b"[" * 500, 422, "nested more than 64 deep"),
+            ("decisions", b"[" * 500 + b"]" * 500, 422, "nested more than 64 deep"),
             ("decisions", b"[" * 100_000, 413, "at most 50 cases, got many more lists"),
             ("decisions", b'{"inputs": [[NaN]]}', 422, "NaN, which is not JSON"),
             ("decisions", b'{"inputs": 1, "inputs": 2}', 422, "twice in one object"),
