@@ -423,6 +423,16 @@ class Calibrator(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.get_params().items())})"
 
+    def __str__(self) -> str:
+        """The constructor call and, if it is fitted, the fitted values."""
+        if not hasattr(self, "summary_"):
+            return repr(self)
+        numbers = "".join(f", {name} {value:.4f}" for name, value in self.fitted_numbers().items())
+        unchanged = ""
+        if self.identity_:
+            unchanged = ", changes nothing"
+        return f"{self!r}, fitted on {self.summary_.cases:,} cases{numbers}{unchanged}"
+
     def _repr_html_(self) -> str:
         """Parameters and the result of the fit, for a notebook."""
         rows: list[tuple[str, object]] = list(self.get_params().items())

@@ -120,7 +120,7 @@ class Selection(Displayed):
             lines += [f"Chosen: {self.reason}"]
         calibrator = self.calibrator
         numbers = "".join(f", {name} {value:.4f}" for name, value in calibrator.fitted_numbers().items())
-        lines += [f"Fitted {calibrator} on {calibrator.summary_.cases:,} cases{numbers}."]
+        lines += [f"Fitted {calibrator!r} on {calibrator.summary_.cases:,} cases{numbers}."]
         if calibrator.identity_ and calibrator.method != "none":
             lines += ["No map was kept: the probabilities stay as they are."]
         return "\n".join(lines)

@@ -141,7 +141,7 @@ def _over_parts(
     fit = {"method": method, "parameters": calibrator.get_params(), "fit": asdict(calibrator.summary_)}
     made = {"predictions": str(target), "policy": str(path)}
     cases = f"{calibrator.summary_.cases:,} cases"
-    text = f"Fitted {calibrator} on {cases}, temperature {calibrator.temperature_:.4f}."
+    text = f"Fitted {calibrator!r} on {cases}, temperature {calibrator.temperature_:.4f}."
     table = evaluations_table({"before": before, "after": after})
     content = {**fit, "before": before.to_dict(), "after": after.to_dict(), **made}
     answer(f"{text}\n{table}\nWrote {target} and {path}", content, as_json=as_json)
