@@ -32,6 +32,7 @@ def sample_page(path):
 
 def photograph(browser, page_path, name, width, height, scheme):
     page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+    page.set_default_timeout(240_000)  # also on a busy machine
     page.goto(page_path.as_uri())
     for chart in ("chart-reliability", "chart-threshold"):
         # Charts are drawn when they come into view.
