@@ -4,6 +4,8 @@ Run: python benchmarks/interval_coverage.py [--draws 400] [--processes 16] [--ou
      --zero counts calibration errors of calibrated worlds only, and --first says with which draw to begin
      --shares counts shares and accuracies of groups only, which need no resampling: --draws 20000 take a minute
      --alone counts `evaluate` and groups only, in half the time; --worlds, --classes and --rows choose cases
+     --local counts calibration errors in worlds whose error lies in a few confidences, and prints the mean width of
+     each interval beside that of an oracle, which knows where the error lies
 
 Worlds: logits are normal, and targets are drawn from their softmax (calibrated) or from that of 0.7 times the logits
 (overconfident). The truth is the value of the same metric, with the same bins, over endlessly many rows: it is computed
@@ -22,7 +24,7 @@ import argparse
 import multiprocessing
 import platform
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -37,7 +39,7 @@ from calibrant.metrics.binning import bin_edges
 from calibrant.metrics.confidences import RowConfidences
 from calibrant.metrics.functions import smooth_errors
 from calibrant.metrics.intervals import Resampled, jeffreys, resample_models
-from calibrant.metrics.inversion import calibration_errors
+from calibrant.metrics.inversion import _Groups, calibration_errors
 from calibrant.metrics.model_comparison import differences
 
 BINS, THRESHOLDS, ROWS, NOISE, LEVEL = 15, (0.8, 0.95), 600_000, 0.6, 0.95
@@ -152,6 +154,73 @@ TABLES = {
 }
 
 
+def off(confidence: Floats, low: float, high: float, gap: float) -> Floats:
+    """Calibrated but for the confidences in (low, high], which are right less often by a gap."""
+    return np.where((confidence > low) & (confidence <= high), confidence - gap, confidence)
+
+
+def between(low: float) -> Callable[[np.random.Generator, int], Floats]:
+    return lambda rng, rows: rng.uniform(low, 1.0, rows)
+
+
+# Name to: how confidences are drawn, how often each is right, and numbers of rows. The first four are the audit's.
+LOCAL: dict[str, tuple[Callable[[np.random.Generator, int], Floats], Callable[[Floats], Floats], tuple[int, ...]]] = {
+    "above .99 half": (between(0.5), lambda c: np.where(c > 0.99, 0.5, c), (200, 2000, 20_000)),
+    ".9 to .95 off by .4": (between(0.5), lambda c: off(c, 0.9, 0.95, 0.4), (200, 1000, 10_000)),
+    "all sure, .995 right": (between(0.9999), lambda c: np.full_like(c, 0.995), (50, 200, 2000)),
+    "all sure, .98 right": (between(0.9999), lambda c: np.full_like(c, 0.98), (50, 200, 2000)),
+    "calibrated": (between(0.5), lambda c: c, (400, 2000, 20_000)),
+    "off everywhere": (between(0.5), lambda c: 0.5 + 0.7 * (c - 0.5), (400, 2000, 20_000)),
+    "two spots": (between(0.5), lambda c: off(off(c, 0.6, 0.62, -0.3), 0.97, 1.0, 0.1), (500, 5000)),
+    "the least sure off": (
+        lambda rng, rows: np.maximum(rng.beta(20, 1, rows), 0.5),
+        lambda c: np.where(c < 0.9, c - 0.3, c),
+        (300, 3000),
+    ),
+    "ties, one off": (
+        lambda rng, rows: rng.choice([0.55, 0.7, 0.85, 0.95, 1.0], rows, p=[0.1, 0.1, 0.2, 0.3, 0.3]),
+        lambda c: np.where(c == 0.85, 0.65, c),
+        (100, 1000, 10_000),
+    ),
+}
+ERRORS = ("ece", "ece_equal_mass", "smooth_ece", "ks", "ece@0.95", "ece_inside@0.95")
+
+
+def count_local(draws: int, resamples: int) -> Iterator[str]:
+    """One line per world and number of rows: percent that hold the truth, mean width, mean width of the oracle."""
+    yield f"{'world':<22}{'rows':>7}" + "".join(f"{name:>24}" for name in ERRORS)
+    for world, (confidences, accuracy, sizes) in LOCAL.items():
+        many = np.sort(confidences(np.random.default_rng(7), ROWS))
+        truth = top_values(many, accuracy(many), bin_edges(BINS))
+
+        def true_shape(groups: _Groups, right: Callable[[Floats], Floats] = accuracy) -> tuple[Floats, Floats]:
+            gap = groups.confidence - right(groups.confidence)
+            return gap, gap
+
+        for rows in sizes:
+            found = defaultdict[str, list[tuple[bool, float, float]]](list)
+            for seed in range(draws):
+                rng = np.random.default_rng([seed, rows, len(world)])
+                top = confidences(rng, rows)
+                wrong = (rng.random(rows) >= accuracy(top)).astype(int)
+                model = Predictions.from_probabilities(np.stack([top, 1.0 - top], axis=1), wrong)
+                settings = {"n_resamples": resamples, "seed": seed, "level": LEVEL}
+                ours = calibration_errors(model, BINS, [0.95], **settings)
+                with mock.patch.object(_Groups, "shapes", true_shape):
+                    oracle = calibration_errors(model, BINS, [0.95], **settings)
+                for name, each in ours.items():
+                    best = oracle[name].high - oracle[name].low
+                    found[name].append((holds((each.low, each.high), truth[name]), each.high - each.low, best))
+            line = f"{world:<22}{rows:7,}"
+            for name in ERRORS:
+                cell = "-"
+                if 2 * len(found[name]) >= draws:
+                    held, width, best = np.mean(found[name], axis=0)
+                    cell = f"{100 * held:.0f} ({width:.4f}, {best:.4f})"
+                line += f"{cell:>24}"
+            yield line
+
+
 def cases() -> Iterator[Case]:
     for classes in (2, 10, 100):
         for world in ("calibrated", "overconfident"):
@@ -170,6 +239,7 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="leave out comparisons")
     parser.add_argument("--zero", action="store_true", help="calibration errors that are truly 0, five times as fast")
     parser.add_argument("--shares", action="store_true", help="shares and accuracies of groups alone")
+    parser.add_argument("--local", action="store_true", help="calibration errors that lie in a few confidences")
     parser.add_argument("--first", type=int, default=1, help="number of the first draw")
     parser.add_argument("--every", type=int, default=20, help="write the tables so far after so many draws")
     parser.add_argument("--out", type=Path)
@@ -177,6 +247,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.markdown is not None:
         print(markdown(options.markdown.read_text()))
+        return
+    if options.local:
+        for line in count_local(options.draws, options.resamples):
+            print(line, flush=True)
         return
     asked = options.classes, options.worlds, options.rows
     chosen = [case for case in cases() if all(own in each for own, each in zip(case, asked, strict=True))]
