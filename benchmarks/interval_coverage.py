@@ -293,7 +293,7 @@ def one_draw(task: tuple[Case, int, int, Truths]) -> list[tuple[Key, bool, bool]
     logits, truth = draw(world, rows, classes, rng)
     targets = targets_of(truth, rng)
     models = [Predictions.from_logits(stated_by(model, world, logits, rng), targets) for model in MODELS]
-    evaluations = [evaluate(model, BINS, thresholds=THRESHOLDS) for model in models]
+    evaluations = [evaluate(model, n_bins=BINS, thresholds=THRESHOLDS) for model in models]
     resampled = resample_models(models, evaluations, n_resamples=resamples, seed=seed, level=LEVEL)
     first = truths[world, classes, "first"]
     found = alone(replace(evaluations[0], intervals=resampled[0].intervals()), first, case)

@@ -531,7 +531,7 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         settings=summary["method"]["settings"],
         test=evaluations_of(test),
         test_scaled=evaluations_of(scaled_by(test, temperature)),
-        validation=evaluate(validation, N_BINS[0]).to_dict(),
+        validation=evaluate(validation, n_bins=N_BINS[0]).to_dict(),
         temperature=temperature,
         temperature_notes=notes,
         best_validation=summary["best_validation"],
@@ -548,7 +548,7 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         environment=summary["environment"],
         predictions_sha256=digests(run),
         automation=automation(validation, test),
-        validation_nll_scaled=evaluate(scaled_by(validation, temperature), N_BINS[0]).nll,
+        validation_nll_scaled=evaluate(scaled_by(validation, temperature), n_bins=N_BINS[0]).nll,
         flops=summary.get("flops"),
         flops_full=summary.get("flops_full"),
         best=_best_of(run),
@@ -565,7 +565,7 @@ def _best_of(run: Run) -> dict[str, Any] | None:
         "epoch": run.summary["best"]["epoch"],
         "test": evaluations_of(test),
         "test_scaled": evaluations_of(scaled_by(test, temperature)),
-        "validation": evaluate(validation, N_BINS[0]).to_dict(),
+        "validation": evaluate(validation, n_bins=N_BINS[0]).to_dict(),
         "temperature": temperature,
     }
 
