@@ -376,7 +376,7 @@ def try_lock(handle: IO[str], *, inherited: bool = True) -> bool:
             msvcrt = import_module("msvcrt")
             msvcrt.locking(handle.fileno(), msvcrt.LK_NBLCK, 1)
         else:
-            lock = {True: fcntl.flock, False: fcntl.lockf}[inherited]
+            lock = fcntl.flock if inherited else fcntl.lockf
             lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return False

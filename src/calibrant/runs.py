@@ -181,7 +181,7 @@ class RunFolder(Displayed):
         return None
 
     def _overview(self) -> Table:
-        state = {True: "finished", False: "not finished"}[self.finished]
+        state = "finished" if self.finished else "not finished"
         return Table(f"{self.path}, {state}", [("method", self.method)])
 
 

@@ -201,7 +201,7 @@ class Table:
         lines = []
         if self.title:
             lines = [f"{'#' * level} {self.title}", ""]
-        rules = [{True: "---", False: "---:"}[self.is_text(index)] for index in range(len(self.columns))]
+        rules = ["---" if self.is_text(index) else "---:" for index in range(len(self.columns))]
         lines.append("| " + " | ".join(_markdown(column) for column in self.columns) + " |")
         lines.append("|" + "|".join(rules) + "|")
         for number, row in enumerate(self.rows):
@@ -224,7 +224,7 @@ class Table:
         caption = f"{_latex(self.title)}. {_latex(self.caption)}"
         if numbers.start > 0:
             caption = f"{_latex(self.title)}, cont."
-        alignment = "".join({True: "l", False: "r"}[self.is_text(index)] for index in range(len(self.columns)))
+        alignment = "".join("l" if self.is_text(index) else "r" for index in range(len(self.columns)))
         lines = [
             r"\begin{table}[t]",
             r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",

@@ -362,8 +362,7 @@ class _Objective:
         """
         if not np.array_equal(x, self.x):
             self.value(x)
-        second_derivatives = {True: self._hessian_of_own_features, False: self._hessian_of_all_features}
-        total = second_derivatives[self.diagonal]()
+        total = self._hessian_of_own_features() if self.diagonal else self._hessian_of_all_features()
         return np.asarray(total / len(self.targets) + self._penalty_matrix())
 
     def _hessian_of_own_features(self) -> Floats:

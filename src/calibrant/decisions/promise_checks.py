@@ -72,7 +72,8 @@ class PromiseCheck(Displayed):
         for line in self.groups:
             accuracy = held = "-"
             if line.accuracy is not None:
-                accuracy, held = f"{100 * line.accuracy:.2f}", {True: "yes", False: "NO"}[line.held]
+                accuracy = f"{100 * line.accuracy:.2f}"
+                held = "yes" if line.held else "NO"
             ends = f"{100 * line.low:.2f} to {100 * line.high:.2f}"
             rows.append((line.name, f"{line.automated:,}", f"{line.errors:,}", accuracy, ends, held))
         return Table(self._sentence(), rows, headings)

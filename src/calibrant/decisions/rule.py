@@ -441,7 +441,7 @@ class RoutingRule(Displayed, Part):
         if named:
             rows += [(f"threshold of {name}", value) for name, value in named[:FEW]]
             if len(named) > FEW:
-                kind = {True: "classes", False: "groups"}[self.group_thresholds is None]
+                kind = "classes" if self.group_thresholds is None else "groups"
                 attribute = {"classes": "class_thresholds", "groups": "group_thresholds"}[kind]
                 rows.append((f"{len(named) - FEW:,} more {kind}", f"see {attribute}"))
         elif self.threshold is None:
@@ -489,7 +489,7 @@ class RoutingRule(Displayed, Part):
             accuracy = "-"
             if group.automated:
                 accuracy = f"{100 * (group.automated - group.errors) / group.automated:.2f}"
-            promised = {True: "yes", False: "no"}[group.promised and self.automates]
+            promised = "yes" if group.promised and self.automates else "no"
             counts = (f"{group.cases:,}", f"{group.automated:,}", f"{group.errors:,}")
             rows.append((group.name, *counts, accuracy, promised))
         return plain_table((self.groups or "group", "cases", "automated", "wrong", "accuracy %", "promised"), rows)

@@ -280,7 +280,7 @@ def _check_decisions(
     differing = np.flatnonzero(automate != (confidence >= rule.thresholds[predicted]))
     if len(differing):
         row = int(differing[0])
-        word = {True: "auto", False: "review"}[bool(automate[row])]
+        word = "auto" if automate[row] else "review"
         way_out = f"{len(differing):,} of {len(automate):,} differ: name the rule that decided."
         got = f"{word} at confidence {confidence[row]:.6g} in row {row}"
         raise invalid("decisions", "be those of this rule", got, way_out)

@@ -338,7 +338,7 @@ class CalibrationCallback(pl.Callback):
     ) -> None:
         """Keep the batch."""
         if dataloader_idx == 0 and not trainer.sanity_checking:
-            step = {True: "test_step", False: "validation_step"}[trainer.testing]
+            step = "test_step" if trainer.testing else "validation_step"
             self._rows.append(_entries(outputs, step))
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

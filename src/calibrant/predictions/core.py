@@ -757,7 +757,7 @@ class Predictions:
         else:
             answers, tops = self._answers[part], self.confidence[part]
         for row, (target, predicted, top) in enumerate(zip(self._targets[part], answers, tops, strict=True)):
-            right = {True: "yes", False: "no"}[bool(predicted == target)]
+            right = "yes" if predicted == target else "no"
             shown = names[target]
             if self._unlabelled:
                 shown = right = "-"

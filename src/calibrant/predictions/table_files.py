@@ -302,7 +302,7 @@ def _json_text(value: Any, where: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
-        return {True: "true", False: "false"}[value]
+        return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
     raise invalid(where, "be a number or text", type(value).__name__, "Write one value per key.")
