@@ -72,7 +72,10 @@ def test_calibrators_learn_the_chance_to_be_right(tmp_path, method, kind):
     assert calibrated.kind == "confidence"
     assert calibrated.predicted.tolist() == test.predicted.tolist()
     if method != "temperature":
-        assert evaluate(calibrated).ece < 0.08  # 0.22 before; a logistic curve does not fit exactly
+        # A logistic curve does not fit scores that are logarithms of confidences; 0.22 before calibration.
+        misfit = kind == "score" and method in {"platt", "beta"}
+        later = [evaluate(calibrator(answers(4000, seed=seed, kind=kind, power=3))).ece for seed in range(1, 6)]
+        assert np.mean(later) < (0.07 if misfit else 0.04)
         assert auroc(calibrated) > 0.98 * auroc(test)
     calibrator.save(tmp_path / "c.json")
     assert Calibrator.load(tmp_path / "c.json")(test).confidence.tolist() == calibrated.confidence.tolist()
