@@ -91,7 +91,7 @@ def test_a_picture_comes_from_its_folder_alone(python, model, tmp_path):
     (tmp_path / "secret.png").write_bytes(b"a secret")
     (tmp_path / "pictures" / "notes.txt").write_bytes(b"notes")
     names = ["a.png", "../secret.png", str(tmp_path / "secret.png"), "notes.txt", "none.png"]
-    flags = ("--review", "--pictures", str(tmp_path / "pictures"))
+    flags = ("--review", "--picture-folder", str(tmp_path / "pictures"))
     with serving(python, path, tmp_path / "log.db", *flags) as (client, _):
         extras = [{"picture": name} for name in names]
         client.post("/decisions", json={"inputs": rows[:5], "ids": list("abcde"), "extras": extras})

@@ -26,7 +26,7 @@ def serve(
     access_log: Annotated[bool, Switch] = False,
     review: Annotated[bool, Switch] = False,
     audit: float = 0.02,
-    pictures: Path | None = None,
+    picture_folder: Path | None = None,
 ) -> None:
     """Serve decisions over HTTP: POST /decisions, POST /labels, GET /decisions/ID, /health, /metrics and /docs.
 
@@ -53,7 +53,7 @@ def serve(
         review: Let people label cases at /review: those that the model did not decide alone, and a random share of the
             others, so that the monitor can see whether the promise holds.
         audit: That share.
-        pictures: Folder with the pictures that the extra "picture" of a case names, for /review.
+        picture_folder: Folder with the pictures that the extra "picture" of a case names, for /review.
     """
     from calibrant.deployment import serve_model
 
@@ -74,6 +74,6 @@ def serve(
         access_log=access_log,
         review=review,
         audit=audit,
-        pictures=pictures,
+        pictures=picture_folder,
         ready=lambda address: say(f"Serving {model} at {address}"),
     )
