@@ -102,7 +102,7 @@ def test_a_fitted_estimator_is_only_calibrated():
         ({"cv": 5}, [0] * 20, "y"),
         ({"cv": TimeSeriesSplit(3)}, [0, 1] * 10, "cv"),
         ({"cv": 1}, [0, 1] * 10, "cv"),
-        ({"method": "platt"}, [0, 1] * 10, "method"),
+        ({"method": "plat"}, [0, 1] * 10, "method"),
         ({"estimator": Ridge()}, [0, 1] * 10, "estimator"),
     ],
 )

@@ -119,7 +119,13 @@ def test_what_cannot_be_is_one_line_and_leaves_nothing(plain, toy, tmp_path, cha
 def test_without_a_method_it_is_the_best_known_way():
     recipe = recipe_from(None, "cifar10", {"budget": 0.6})
     assert (recipe.method.name, recipe.schedule.average) == ("nll", 0.25)
+    assert (recipe.schedule.resolution, recipe.optimiser.nesterov, recipe.data.mirror) == ("auto", True, "alternate")
+    assert "schedule.resolution" in recipe.reasons
     assert recipe.within_budget().epochs == 96
+    digits = recipe_from(None, "svhn", {"budget": 0.6, "optimiser.name": "adam"})  # house numbers have no mirror image
+    assert (digits.schedule.resolution, digits.optimiser.nesterov, digits.data.mirror) == ("auto", False, None)
+    elsewhere = recipe_from(None, "cifar10", {"budget": 0.6, "model.name": "timm:vit"})
+    assert elsewhere.schedule.resolution == ()
     # Where the budget leaves too few epochs for an average, there is none.
     short = recipe_from(None, "digits", {"budget": 0.6, "epochs": 5})
     assert (short.within_budget().epochs, short.schedule.average) == (3, 0.0)

@@ -47,6 +47,11 @@ def test_the_size_of_each_epoch(stages, shape, sizes):
     assert epoch_sizes(Recipe(epochs=10, schedule={"resolution": stages}), shape) == sizes
 
 
+def test_an_automatic_schedule_leaves_the_averaged_part_at_full_size():
+    recipe = Recipe(epochs=10, schedule={"resolution": "auto", "average": 0.7})
+    assert epoch_sizes(recipe, (3, 32, 32)) == [(24, 24)] * 3 + [(32, 32)] * 7
+
+
 def test_the_computing_of_a_forward_pass_counts_multiplications_and_additions():
     network = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 5))
     network[0].eval()

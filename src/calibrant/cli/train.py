@@ -36,8 +36,8 @@ def train(
         method: Training objective and pruning plan: see `calibrant methods`; or module:function, a loss of your own.
         epochs: Number of epochs; schedules and pruning plans scale with it. By default it follows from the size of the
             data.
-        budget: Share of epochs times samples that may be trained on: a plan solves for it, a method without one gets
-            fewer epochs; without --method the best known way to spend it.
+        budget: Share of the computing of the full run. A plan solves for it, a method without one gets fewer epochs;
+            without --method smaller images come first, the best known way to spend it.
         seed: Seed of initialisation, order, augmentation and pruning.
         out: New run folder; by default runs/DATA-MODEL-METHOD-seedN.
         resume: Run folder to continue; nothing but the number of processes can be changed then.

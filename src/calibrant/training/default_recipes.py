@@ -221,6 +221,8 @@ def default_recipe(data: str | Dataset, **changes: Any) -> Recipe:
 def derived_recipe(data: str | Dataset, given: Mapping[str, Any]) -> Recipe:
     """`default_recipe` with the changes by dotted keys."""
     derived = _derived(data, given)
+    if given.get("budget", 1) != 1:
+        derived = _with_smaller_images(derived, given)
     values = {each.key: each.value for each in derived if each.changes_anything} | dict(given)
     # A run of fewer epochs than make up the averaged part is trained without it, unless it was asked for by name.
     epochs, budget = values["epochs"], values.get("budget", 1.0)
@@ -235,6 +237,26 @@ def derived_recipe(data: str | Dataset, given: Mapping[str, Any]) -> Recipe:
     return recipe.changed(
         {"reasons": {key: reason for key, reason in shown.items() if key != _AVERAGE or key in values}}
     )
+
+
+def _with_smaller_images(derived: list[Derived], given: Mapping[str, Any]) -> list[Derived]:
+    """What our records show to be best for a part of the computing (docs/budgets.md): smaller images first.
+
+    Networks from elsewhere keep their image size: many take only one.
+    """
+    settings = {each.key: each for each in derived}
+    model = given.get("model.name", settings["model.name"].value)
+    if ":" in str(model):
+        return derived
+    reason = "auto, smaller images in the first 60 % of the epochs, which pays for more epochs"
+    settings["schedule.resolution"] = Derived("schedule.resolution", "auto", reason)
+    if given.get("optimiser.name", "sgd") == "sgd":
+        settings["optimiser.nesterov"] = Derived("optimiser.nesterov", True, "yes, as in the recorded runs")
+    mirror = settings.get("data.mirror")
+    if mirror is not None and mirror.value:
+        reason = "alternate, each image is mirrored in every second epoch"
+        settings["data.mirror"] = Derived("data.mirror", "alternate", reason)
+    return list(settings.values())
 
 
 def method_settings(data: str) -> dict[str, Any]:

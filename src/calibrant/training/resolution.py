@@ -37,7 +37,7 @@ def epoch_sizes(recipe: Recipe, image_shape: tuple[int, int, int]) -> list[Size]
     side = min(height, width)
     stages = recipe.schedule.resolution
     if stages == "auto":
-        stages = _automatic_stages(side)
+        stages = _automatic_stages(side, min(_AUTO_SHARE, 1 - recipe.schedule.average))
     sizes: list[Size] = []
     share_so_far = 0.0
     for small_side, share in stages:
@@ -49,11 +49,11 @@ def epoch_sizes(recipe: Recipe, image_shape: tuple[int, int, int]) -> list[Size]
     return sizes + [(height, width)] * (recipe.epochs - len(sizes))
 
 
-def _automatic_stages(side: int) -> tuple[tuple[int, float], ...]:
+def _automatic_stages(side: int, share: float) -> tuple[tuple[int, float], ...]:
     small_side = int(side * _AUTO_SCALE) // _AUTO_MULTIPLE * _AUTO_MULTIPLE
     if small_side < _SMALLEST_AUTO_SIDE:
         return ()
-    return ((small_side, _AUTO_SHARE),)
+    return ((small_side, share),)
 
 
 def resized(images: Tensor, size: Size) -> Tensor:
