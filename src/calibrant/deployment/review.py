@@ -128,6 +128,7 @@ PAGE = """<!doctype html>
 <header><h1>Review</h1>
 <label>Reviewer <input id="who" autocomplete="name" maxlength="100"></label>
 <form id="token-field" hidden>
+<input type="text" name="username" autocomplete="username" hidden>
 <label>Token <input id="token" type="password" autocomplete="current-password"></label></form>
 <span id="done" role="status">0 labelled</span></header>
 <main id="case" hidden>

@@ -21,7 +21,7 @@ from calibrant.report.study_figures import (
     component_bars,
     pareto_picture,
 )
-from calibrant.report.style import save_figure
+from calibrant.report.style import new_figure, save_figure
 from calibrant.report.summaries import Automated, automated
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "coverage_curves",
     "group_reliability",
     "kept_share",
+    "new_figure",
     "pareto_picture",
     "read_entries",
     "read_groups",
