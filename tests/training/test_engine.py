@@ -16,7 +16,8 @@ from calibrant.training.engine import state_of
 
 def test_a_run_folder_holds_what_the_design_says(whole, toy, toy_recipe):
     assert {path.name for path in whole.path.iterdir()} == {
-        *("recipe.toml", "metrics.jsonl", "checkpoints", "predictions", "summary.json", "pruning.npz", ".lock"),
+        *("recipe.toml", "metrics.jsonl", "checkpoints", "predictions", "summary.json", "pruning.npz"),
+        *("policy.json", ".lock"),
     }
     summary, lines = whole.summary, whole.epochs()
     assert [line["epoch"] for line in lines] == [1, 2, 3, 4]
