@@ -133,7 +133,7 @@ def test_a_finished_run_shows_its_settings_and_results(toy, toy_recipe, tmp_path
     test = run.summary["test"]
     assert found["test error"] == f"{100 * test['test_error']:.2f} %"
     assert found["NLL"] == f"{test['nll']:.4f}"
-    assert found["ECE"] == f"{100 * test['ece']:.2f} %"
+    assert found["ECE"] == f"{100 * run.summary['test_ece_15_bins']:.2f} %"
     assert found["sample updates"] == f"{run.summary['seen_share']:.1%}"
     assert "a&lt;b&gt; &amp; c" in run._repr_html_()
     assert repr(run).splitlines()[0] == f"Run: {run.path}"

@@ -372,7 +372,7 @@ def test_other_forms(mine, recipe, tmp_path, name, classes, cases):
 
 
 def test_settings_follow_from_its_size(mine):
-    extent = own_extent("my_sets:dataset")
+    extent = own_extent("my_sets:dataset", 0.1)
     assert (extent.train, extent.n_classes, extent.side) == (60, 2, 8)
     recipe = default_recipe("my_sets:dataset")
     assert recipe.data.name == "my_sets:dataset"

@@ -34,8 +34,8 @@ def percent(value: float | None, digits: int = 1) -> str:
 def probability(value: float) -> str:
     """One probability of a model in percent. Digits beyond 99.9 and 0.1 % say nothing about a single case.
 
-    >>> print(probability(0.987), probability(0.999998), probability(0.0000004))
-    98.7 % over 99.9 % below 0.1 %
+    >>> [probability(value).replace(_NBSP, " ") for value in (0.987, 0.999998, 0.0000004)]
+    ['98.7 %', 'over 99.9 %', 'below 0.1 %']
     """
     if value > 0.999:
         return f"over{_NBSP}99.9{_NBSP}%"
