@@ -13,7 +13,7 @@ from PIL import Image
 
 from calibrant import Predictions
 from calibrant.cli import run
-from calibrant.training.data.formats import header
+from calibrant.training.data.formats import idx_header
 
 CLASSES = ("cat", "dog", "owl")
 
@@ -100,7 +100,7 @@ def _public_sets(folder: Path, rng: np.random.Generator) -> None:
     place = folder / "sets"
     place.mkdir()
     for name, shape in IDX_SHAPES.items():
-        content = header(shape) + rng.integers(0, 3, shape, dtype=np.uint8).tobytes()
+        content = idx_header(shape) + rng.integers(0, 3, shape, dtype=np.uint8).tobytes()
         (place / f"{name}.gz").write_bytes(gzip.compress(content, mtime=0))
     (place / "batch.bin").write_bytes(rng.integers(0, 10, (4, 3073), dtype=np.uint8).tobytes())
     for name in ("train_32x32.mat", "test_32x32.mat"):

@@ -204,5 +204,5 @@ def test_pruning_starts_at_the_drop_of_the_recipes_own_schedule():
     assert recipe.changed({"schedule.milestones": (60, 90)}).plan().settings["start"] == 60
     cosine = recipe.changed({"schedule.kind": "cosine"})
     assert cosine.plan().settings["start"] == 80
-    with pytest.raises(InvalidInput, match="start must be an epoch where the learning rate has no drop"):
+    with pytest.raises(InvalidInput, match="start must be an epoch if the learning rate has no drop"):
         cosine.changed({"method.options": {"start": "first-drop"}}).plan()
