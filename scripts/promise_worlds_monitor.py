@@ -38,11 +38,13 @@ class Cell:
         name: What is promised, and the world.
         level: Largest probability with which a draw may break the promise.
         broken: Draws a stream and returns whether the promise was broken.
+        promise: The line of the summary that the cell counts in.
     """
 
     name: str
     level: float
     broken: Callable[[Rng], bool]
+    promise: str = "monitor"
 
 
 def calibrated(rng: Rng, n: int, classes: int = 4, sharpness: float | NDArray[np.float64] = 5.0) -> Predictions:

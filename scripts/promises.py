@@ -10,6 +10,10 @@ last column is Holm's p-value over all cells that something is promised for. A c
 the exit code is 1; nothing is drawn again. Cells in brackets are outside every promise and show what it protects from.
 
 `--counts` keeps the counts of finished worlds, so that a run can be continued.
+
+To add a promise, put it into `PROMISES` and name it in a world; a promise about other data than one row of scores per
+case is a `Cell`, as in promise_worlds_monitor.py. New worlds go to the end of `all_worlds`, because the number of a
+world is part of its seeds.
 """
 
 import argparse
@@ -52,6 +56,7 @@ Floats = NDArray[np.float64]
 SEED = 20261118
 LEVEL = 0.05  # of intervals, of the monitor and of Holm's test
 JUST_BELOW = 1e-9
+SEARCHES = ("rule", "rule, split search", "rule, both searches")
 
 
 @dataclass
@@ -160,7 +165,8 @@ class World:
 
 # -- promises: whether what a team was promised is false ---------------------------------------------------------------
 
-Outcome = dict[str, tuple[bool, float]]  # name of the cell to (broken, share automated or mean length or width)
+# Name of the cell to whether it is broken, the share automated or mean length or width, and for intervals the estimate.
+Outcome = dict[str, tuple[bool, float] | tuple[bool, float, float]]
 
 
 def accuracy_broken(world: World, rule: RoutingRule, calibrated: Predictions | None = None) -> tuple[bool, float]:
@@ -266,11 +272,12 @@ def intervals(world: World, cases: Predictions, seed: int) -> Outcome:
     """Every interval of `evaluate` and, with a second model, of `compare`. The number is the width."""
     settings: dict[str, Any] = {"n_resamples": 200, "seed": seed, **world.options}
     found: Outcome = {}
-    ends = evaluate(cases, **settings).intervals or {}
+    evaluation = evaluate(cases, **settings)
+    ends, estimates = evaluation.intervals or {}, evaluation.values()
     for name, value in true_values(world, "scores").items():
         if ends.get(name) is not None and value is not None:
             low, high = ends[name]
-            found[f"interval of {name}"] = (not low <= value <= high, high - low)
+            found[f"interval of {name}"] = (not low <= value <= high, high - low, estimates[name])
     if world.other is None:
         return found
     compared = compare(cases, world.second(cases), **settings)
@@ -279,7 +286,7 @@ def intervals(world: World, cases: Predictions, seed: int) -> Outcome:
         if row.interval is not None and first.get(row.name) is not None and second.get(row.name) is not None:
             low, high = row.interval
             outside = not low <= second[row.name] - first[row.name] <= high
-            found[f"difference of {row.name}"] = (outside, high - low)
+            found[f"difference of {row.name}"] = (outside, high - low, row.difference)
     return found
 
 
@@ -328,6 +335,10 @@ PROMISES: dict[str, Callable[..., Any]] = {
     "rule by weights": a_rule_by_weights,
     "temperature and rule": a_policy,
     "temperature and rule by cluster": lambda *of: a_policy(*of, clusters="cluster"),
+    "rule by the best score": lambda *of: a_policy(*of, score="auto"),
+    "rule by the best score by cluster": lambda *of: a_policy(*of, score="auto", clusters="cluster"),
+    "rule by margin": lambda *of: a_policy(*of, score="margin"),
+    "rule by entropy": lambda *of: a_policy(*of, score="entropy"),
     "shortlist": a_shortlist,
     "shortlist behind a rule": lambda *of: a_shortlist(*of, threshold=0.8),
     "sensitivity": lambda *of: two_classes(*of, sensitivity=0.95),
@@ -402,6 +413,7 @@ def all_worlds() -> tuple[World, ...]:
     worlds += [
         World(cell.name, "monitor", (), nothing, nothing, 0, 200, options={"cell": cell}) for cell in monitor_cells()
     ]
+    worlds += score_worlds()
     assert len({world.name for world in worlds}) == len(worlds)
     return tuple(worlds)
 
@@ -409,16 +421,15 @@ def all_worlds() -> tuple[World, ...]:
 def rule_worlds() -> Iterator[World]:
     """Rules and shortlists. Just below the target at every threshold is hardest: whatever is automated is too bad."""
     rng = np.random.default_rng([SEED, 1])
-    searches = ("rule", "rule, split search", "rule, both searches")
     rules = (
-        *searches,
+        *SEARCHES,
         "rule per class",
         "rule with costs",
         "supported accuracy",
         "shortlist",
         "shortlist behind a rule",
     )
-    plain = (*searches, "temperature and rule", "shortlist")
+    plain = (*SEARCHES, "temperature and rule", "shortlist")
     size, edge = 3000, 0.9 - JUST_BELOW
 
     def world(
@@ -460,12 +471,12 @@ def rule_worlds() -> Iterator[World]:
     yield world("one class lies", two, lies, 250, rules)
     yield world("overconfident", four, top**2, 250, rules)
     yield world("underconfident", four, np.sqrt(top), 250, rules)
-    yield world("overconfident, 2,000 cases at 99 %", four, top**3, 2000, searches, promise=0.99, confidence=0.95)
+    yield world("overconfident, 2,000 cases at 99 %", four, top**3, 2000, SEARCHES, promise=0.99, confidence=0.95)
     sharp = 1 - (1 - top) ** 3
-    yield world("underconfident, 2,000 cases at 99 %", four, sharp, 2000, searches, promise=0.99, confidence=0.95)
+    yield world("underconfident, 2,000 cases at 99 %", four, sharp, 2000, SEARCHES, promise=0.99, confidence=0.95)
     blunt = with_top(0.3 + 0.65 * (1 - rng.random(size) ** 3), 4, rng)
     well = 1 - 0.5 * (1 - blunt.max(axis=1)) ** 2
-    yield world("never above .95, 2,000 cases at 99 %", blunt, well, 2000, searches, promise=0.99, confidence=0.95)
+    yield world("never above .95, 2,000 cases at 99 %", blunt, well, 2000, SEARCHES, promise=0.99, confidence=0.95)
     yield world("wrong between .9 and .95 only", four, np.where((top > 0.9) & (top < 0.95), top - 0.4, top), 1000)
     yield world("half wrong above .99", four, np.where(top > 0.99, 0.5, top), 1000)
     capped = with_top(0.55 + 0.3 * rng.random(size), 5, rng)
@@ -547,6 +558,42 @@ def member_worlds() -> Iterator[World]:
     yield world("one kind in fifty is 40 times rarer, and bad", few, 6000, weights, rarer=scarce)
 
 
+def score_worlds() -> Iterator[World]:
+    """Cases are ranked by a score that is chosen among several on a part of the labelled cases."""
+    rng = np.random.default_rng([SEED, 6])
+    size, edge = 3000, 0.9 - JUST_BELOW
+    promises = ("rule by the best score", "rule by margin", "rule by entropy")
+
+    def world(name: str, scores: Floats, right: Floats | float, cases: int, **more: Any) -> World:
+        settings = {"promises": promises, **more}
+        return World(
+            f"scores: {name}", "rules", scores=scores, truth=with_accuracy(scores, right), cases=cases, **settings
+        )
+
+    four = with_top(1.0 - 0.45 * rng.random(size) ** 3, 4, rng)
+    fifty = with_top(1.0 - 0.8 * rng.random(1000) ** 3, 50, rng)
+    yield world("just below the target", four, edge, 500)
+    yield world("just below the target, 50 classes", fifty, edge, 1000)
+    yield world("three confidences", with_top(rng.choice([0.6, 0.9, 0.99], size=size), 4, rng), edge, 500)
+    second = np.sort(four, axis=1)[:, -2]
+    margin = four.max(axis=1) - second
+    yield world("only the margin tells", four, np.where(margin > np.quantile(margin, 0.7), 0.97, 0.88), 1000)
+    spread = -(fifty * np.log(fifty)).sum(axis=1)
+    yield world("only the entropy tells", fifty, np.where(spread < np.quantile(spread, 0.3), 0.97, 0.88), 1000)
+    huge = np.zeros((size, 3))
+    huge[np.arange(size), rng.integers(3, size=size)] = rng.uniform(0, 900, size=size)
+    lies = np.where(huge.max(axis=1) > 300, 0.87, 0.95)
+    yield world("logits up to 900, the largest lie", huge, lies, 500, kind="logits")
+    yield world(
+        "ten pictures of a patient alike, just below",
+        four,
+        edge,
+        2000,
+        promises=("rule by the best score by cluster",),
+        together=10,
+    )
+
+
 def binary_worlds() -> Iterator[World]:
     """Two classes: sensitivity and specificity."""
     rng = np.random.default_rng([SEED, 3])
@@ -588,7 +635,7 @@ def interval_worlds() -> Iterator[World]:
     size = 4000
 
     def world(name: str, scores: Floats, right: Floats | float, cases: int, **more: Any) -> World:
-        settings = {"draws": 200, **more}
+        settings = {"draws": 600, **more}
         return World(name, "intervals", ("intervals",), scores, with_accuracy(scores, right), cases, **settings)
 
     uniform = with_top(rng.uniform(0.5, 1.0, size), 2, rng)
@@ -604,15 +651,15 @@ def interval_worlds() -> Iterator[World]:
     yield world("three confidences, 500 cases", tied, tied.max(axis=1) - 0.05, 500)
     z = 2.5 * rng.normal(size=(size, 10))
     noisy = softmax(0.85 * z + 0.6 * rng.normal(size=z.shape))
-    pair = {"other": noisy, "draws": 100}
+    pair = {"other": noisy, "draws": 600}
     yield World("overconfident, 10 classes", "intervals", ("intervals",), softmax(z), softmax(0.7 * z), 500, **pair)
     two = 3.0 * rng.normal(size=size)
     first, second = binary_truth(1.5 * two), binary_truth(two + 0.5 * rng.normal(size=size))
     truth = binary_truth(two)
-    in_tens = {"together": 10, "alike": 0.5, "options": {"clusters": "cluster"}, "other": second, "draws": 100}
+    in_tens = {"together": 10, "alike": 0.5, "options": {"clusters": "cluster"}, "other": second, "draws": 600}
     yield World("ten pictures per patient, 600 cases", "intervals", ("intervals",), first, truth, 600, **in_tens)
     rarer = np.where(two < 0, 5.0, 1.0)
-    by_weight = {"rarer": rarer, "options": {"weights": "weight"}, "other": second, "draws": 100}
+    by_weight = {"rarer": rarer, "options": {"weights": "weight"}, "other": second, "draws": 600}
     yield World("half in use is a sixth of the sample", "intervals", ("intervals",), first, truth, 600, **by_weight)
 
 
@@ -683,19 +730,24 @@ def count(task: tuple[int, int, int]) -> dict[str, list[float]]:
     world = all_worlds()[index]
     cells: dict[str, list[float]] = {}
     for number in range(begin, end):
-        for cell, (broken, value) in outcomes(world, index, number).items():
-            total = cells.setdefault(cell, [0, 0, 0.0])
-            total[0] += 1
-            total[1] += int(broken)
-            total[2] += float(value)
+        for cell, (broken, value, *estimate) in outcomes(world, index, number).items():
+            numbers = [1, int(broken), float(value), *estimate, *np.square(estimate).tolist()]
+            add(cells, cell, numbers)
     return cells
+
+
+def add(cells: dict[str, list[float]], cell: str, numbers: list[float]) -> None:
+    """Add draws, broken promises, the sum of widths and, for intervals, the sums of estimates and of their squares."""
+    so_far = cells.setdefault(cell, [0] * len(numbers))
+    cells[cell] = [a + b for a, b in zip(so_far, numbers, strict=True)]
 
 
 def outcomes(world: World, index: int, number: int) -> Outcome:
     """What one draw says about every promise of a world."""
     rng = np.random.default_rng([SEED, index, number])
     if "cell" in world.options:
-        return {"monitor": (world.options["cell"].broken(rng), 0.0)}
+        cell = world.options["cell"]
+        return {cell.promise: (cell.broken(rng), 0.0)}
     cases = world.draw(rng)
     found: Outcome = {}
     for name in world.promises:
@@ -713,9 +765,7 @@ def count_world(index: int, draws: int, pool: Any) -> dict[str, list[float]]:
     cells: dict[str, list[float]] = {}
     for part in pool.imap(count, tasks):
         for cell, numbers in part.items():
-            total = cells.setdefault(cell, [0, 0, 0.0])
-            for at, number in enumerate(numbers):
-                total[at] += number
+            add(cells, cell, numbers)
     return cells
 
 
@@ -733,26 +783,58 @@ def holm(p_values: list[float]) -> list[float]:
     return adjusted
 
 
+@dataclass(frozen=True)
+class Row:
+    """One cell of the table; `value` is a mean share or width, and `oracle` the width of an interval by an oracle."""
+
+    world: World
+    cell: str
+    draws: int
+    broken: int
+    value: float
+    oracle: float | None
+
+
+def oracle_width(draws: float, sums: list[float]) -> float | None:
+    """Width of the interval of someone who knows how much estimates scatter: 2 x 1.96 standard deviations."""
+    if not sums:
+        return None
+    mean, square = sums[0] / draws, sums[1] / draws
+    return 2 * 1.96 * float(np.sqrt(max(square - mean**2, 0.0) * draws / (draws - 1)))
+
+
 def table(counts: dict[str, dict[str, list[float]]]) -> tuple[str, list[str]]:
     """The table as text, and the cells that are broken more often than allowed."""
     rows = []
     for world in all_worlds():
-        for cell, (draws, broken, value) in counts.get(world.name, {}).items():
+        for cell, (draws, broken, value, *sums) in counts.get(world.name, {}).items():
             # An interval that few draws have cannot be judged.
             if draws >= 30:
-                rows.append((world, cell, int(draws), int(broken), value / draws))
-    promised = [row for row in rows if not row[1].startswith("(")]
+                rows.append(Row(world, cell, int(draws), int(broken), value / draws, oracle_width(draws, sums)))
+    promised = [row for row in rows if not row.cell.startswith("(")]
     p_values = [
-        float(binomtest(broken, draws, nominal(world, cell), alternative="greater").pvalue)
-        for world, cell, draws, broken, _ in promised
+        float(binomtest(row.broken, row.draws, nominal(row.world, row.cell), alternative="greater").pvalue)
+        for row in promised
     ]
-    adjusted = dict(zip([(row[0].name, row[1]) for row in promised], holm(p_values), strict=True))
-    headings = ("world", "cases", "classes", "promise", "may %", "broken %", "draws", "Holm p", "share or width")
+    adjusted = dict(zip([(row.world.name, row.cell) for row in promised], holm(p_values), strict=True))
+    headings = [
+        "world",
+        "cases",
+        "classes",
+        "promise",
+        "may %",
+        "broken %",
+        "draws",
+        "Holm p",
+        "share or width",
+        "oracle",
+    ]
     lines = ["| " + " | ".join(headings) + " |", "|" + " --- |" * len(headings)]
     failed = []
-    for world, cell, draws, broken, value in rows:
+    for row in rows:
+        world, cell = row.world, row.cell
         p_value = adjusted.get((world.name, cell))
-        allowed, shown = f"{100 * nominal(world, cell):.1f}", f"{100 * broken / draws:.1f}"
+        allowed, shown = f"{100 * nominal(world, cell):.1f}", f"{100 * row.broken / row.draws:.1f}"
         verdict = "-"
         if p_value is None:
             allowed = "-"
@@ -761,12 +843,14 @@ def table(counts: dict[str, dict[str, list[float]]]) -> tuple[str, list[str]]:
             if p_value < LEVEL:
                 failed.append(f"{cell}: {world.name}")
                 verdict += " BROKEN"
+        oracle = "-"
+        if row.oracle is not None:
+            oracle = f"{row.oracle:.4f}"
         sizes = (f"{world.cases:,}", f"{world.scores.shape[1]:,}")
-        lines.append(
-            "| " + " | ".join((world.name, *sizes, cell, allowed, shown, f"{draws:,}", verdict, f"{value:.4f}")) + " |"
-        )
-    lines += ["", *summary(promised)]
-    worlds = len({row[0].name for row in rows})
+        texts = (world.name, *sizes, cell, allowed, shown, f"{row.draws:,}", verdict, f"{row.value:.4f}", oracle)
+        lines.append("| " + " | ".join(texts) + " |")
+    lines += ["", *summary(promised), "", *searches(promised), "", *coverage(promised)]
+    worlds = len({row.world.name for row in rows})
     lines.append(f"\n{len(promised)} promised cells in {worlds} worlds.")
     lines.append(
         f"Broken more often than allowed (Holm, {100 * LEVEL:g} % over all cells): {'; '.join(failed) or 'none'}."
@@ -774,18 +858,49 @@ def table(counts: dict[str, dict[str, list[float]]]) -> tuple[str, list[str]]:
     return "\n".join(lines), failed
 
 
-def summary(rows: list[tuple[World, str, int, int, float]]) -> list[str]:
+def summary(rows: list[Row]) -> list[str]:
     """One line per promise: in how many worlds it was tried, and how often it was broken there."""
     lines = ["| promise | worlds | draws | may % | broken % | largest % | share or width |", "|" + " --- |" * 7]
-    for cell in dict.fromkeys(row[1] for row in rows):
-        own = [row for row in rows if row[1] == cell]
-        allowed = sorted({f"{100 * nominal(world, cell):.3g}" for world, *_ in own}, key=float)
-        draws, broken = sum(row[2] for row in own), sum(row[3] for row in own)
-        largest = max(row[3] / row[2] for row in own)
-        value = np.mean([row[4] for row in own])
+    for cell in dict.fromkeys(row.cell for row in rows):
+        own = [row for row in rows if row.cell == cell]
+        allowed = sorted({f"{100 * nominal(row.world, cell):.3g}" for row in own}, key=float)
+        draws, broken = sum(row.draws for row in own), sum(row.broken for row in own)
+        largest = max(row.broken / row.draws for row in own)
+        value = np.mean([row.value for row in own])
         cells = (cell, f"{len(own)}", f"{draws:,}", " to ".join(dict.fromkeys([allowed[0], allowed[-1]])))
         shown = (f"{100 * broken / draws:.1f}", f"{100 * largest:.1f}", f"{value:.3f}")
         lines.append("| " + " | ".join([*cells, *shown]) + " |")
+    return lines
+
+
+def searches(rows: list[Row]) -> list[str]:
+    """What the ways to search for a threshold automate on average over the worlds in which all of them were tried."""
+    shares = {way: {row.world.name: row.value for row in rows if row.cell == way} for way in SEARCHES}
+    common = [name for name in shares[SEARCHES[0]] if all(name in own for own in shares.values())]
+    if not common:
+        return []
+    lines = [f"| search, mean over {len(common)} worlds | automated % | most of the three in |", "| --- | --- | --- |"]
+    for way, own in shares.items():
+        most = sum(own[name] > 0 and own[name] == max(other[name] for other in shares.values()) for name in common)
+        lines.append(f"| {way} | {100 * np.mean([own[name] for name in common]):.2f} | {most} worlds |")
+    return lines
+
+
+def coverage(rows: list[Row]) -> list[str]:
+    """How many cells of intervals hold the truth often enough, and how wide they are against an oracle's."""
+    own = [row for row in rows if row.cell.startswith(("interval", "difference"))]
+    if not own:
+        return []
+    held = np.array([100 * (1 - row.broken / row.draws) for row in own])
+    worst = own[int(held.argmin())]
+    lines = [
+        f"{len(own)} cells of 95 % intervals: {100 * np.mean(held >= 93):.1f} % of them hold the truth in at least "
+        f"93 % of draws; the lowest is {held.min():.1f} % ({worst.cell}: {worst.world.name})."
+    ]
+    ratios = [row.value / row.oracle for row in own if row.oracle]
+    if ratios:
+        middle, high = np.quantile(ratios, [0.5, 0.95])
+        lines.append(f"Mean width divided by that of the oracle: median {middle:.2f}, 95 % of cells below {high:.2f}.")
     return lines
 
 
