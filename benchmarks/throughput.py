@@ -1,12 +1,15 @@
 """How many requests the service answers, beside a bare FastAPI + onnxruntime app on the same model, in one run.
 
-The bare app checks nothing, keeps nothing and gives no reason: it is the least that a service can do. Each server runs
-in a process of its own. The load comes from one client process with plain sockets, which costs far less than a server.
+The bare app checks nothing, keeps nothing and gives no reason: it is the least that a service can do. "Bare, SQLite" is
+the same app with one table of SQLite, a row per case and a commit per request that waits for the disk: the least that a
+service with a durable log can do. Each server runs in a process of its own. The load comes from one client process with
+plain sockets, which costs far less than a server.
 
-    python benchmarks/throughput.py [--seconds 3] [--clients 1 8 64] [--cases 1 100] [--once]
+    python benchmarks/throughput.py [--seconds 3] [--clients 1 8 64] [--cases 1 100] [--once] [--log-folder FOLDER]
 
 A line per server: requests per second, median and 99th percentile of the time to an answer in ms, and the share of the
-bare app's requests. `--once` opens a connection per request as well.
+bare app's requests. `--once` opens a connection per request as well. The first line says how long the disk takes for
+one commit of SQLite; `--log-folder /dev/shm` keeps the logs in memory, so that only computing is counted.
 """
 
 import argparse
@@ -14,19 +17,22 @@ import asyncio
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 
 BARE = """
+import sqlite3
 import sys
+import threading
 
 import numpy as np
 import onnxruntime
@@ -36,6 +42,13 @@ from pydantic import BaseModel
 
 session = onnxruntime.InferenceSession(sys.argv[1])
 app = FastAPI()
+turn = threading.Lock()
+log = None
+if len(sys.argv) > 3:
+    log = sqlite3.connect(sys.argv[3], check_same_thread=False)
+    log.execute("PRAGMA journal_mode = WAL")
+    log.execute("PRAGMA synchronous = FULL")
+    log.execute("CREATE TABLE decisions (number INTEGER PRIMARY KEY, predicted INT, confidence REAL, automate INT)")
 
 
 class Cases(BaseModel):
@@ -47,12 +60,15 @@ def decide(cases: Cases):
     rows = np.asarray(cases.inputs, dtype=np.float32)
     probabilities, predicted, automate = session.run(["probabilities", "predicted", "automate"], {"inputs": rows})
     confidence = probabilities.max(axis=1)
-    return {
-        "decisions": [
-            {"predicted": int(k), "confidence": float(p), "automate": bool(a)}
-            for k, p, a in zip(predicted, confidence, automate)
-        ]
-    }
+    decisions = [
+        {"predicted": int(k), "confidence": float(p), "automate": bool(a)}
+        for k, p, a in zip(predicted, confidence, automate)
+    ]
+    if log is not None:
+        rows = [tuple(each.values()) for each in decisions]
+        with turn, log:
+            log.executemany("INSERT INTO decisions (predicted, confidence, automate) VALUES (?, ?, ?)", rows)
+    return {"decisions": decisions}
 
 
 uvicorn.run(app, port=int(sys.argv[2]), log_level="warning", access_log=False)
@@ -142,6 +158,20 @@ async def load(port: int, clients: int, seconds: float, contents: list[bytes], *
     return took
 
 
+def commit_times(folder: Path) -> list[float]:
+    """How long commits of one row take in a folder, in ms."""
+    took = []
+    with closing(sqlite3.connect(folder / "commits.db", isolation_level=None)) as log:
+        log.execute("PRAGMA journal_mode = WAL")
+        log.execute("PRAGMA synchronous = FULL")
+        log.execute("CREATE TABLE decisions (number INTEGER PRIMARY KEY, confidence REAL)")
+        for _ in range(500):
+            begun = time.perf_counter()
+            log.execute("INSERT INTO decisions (confidence) VALUES (0.5)")
+            took.append(1e3 * (time.perf_counter() - begun))
+    return took
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3.0)
@@ -149,20 +179,27 @@ def main() -> None:
     parser.add_argument("--cases", type=int, nargs="+", default=[1, 100])
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each server, taken in turn")
     parser.add_argument("--once", action="store_true", help="measure a connection per request as well")
+    parser.add_argument("--log-folder", type=Path, help="where the logs are; a temporary folder by default")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory(dir=arguments.log_folder) as log_place:
+        folder, logs = Path(place), Path(log_place)
         rows = export(folder / "model.onnx")
         (folder / "bare.py").write_text(BARE)
         model = str(folder / "model.onnx")
-        ports = {name: free_port() for name in ("bare app", "without log", "with log")}
+        ports = {name: free_port() for name in ("bare app", "without log", "bare, SQLite", "with log")}
+        bare = [str(folder / "bare.py"), model]
         serve = ["-m", "calibrant", "serve", model, "--port"]
         with (
-            running([str(folder / "bare.py"), model, str(ports["bare app"])], ports["bare app"]),
+            running([*bare, str(ports["bare app"])], ports["bare app"]),
+            running([*bare, str(ports["bare, SQLite"]), str(logs / "bare.db")], ports["bare, SQLite"]),
             running([*serve, str(ports["without log"]), "--no-log"], ports["without log"]),
-            running([*serve, str(ports["with log"]), "--log", str(folder / "log.db")], ports["with log"]),
+            running([*serve, str(ports["with log"]), "--log", str(logs / "log.db")], ports["with log"]),
         ):
-            print(f"{os.cpu_count()} cores, {arguments.rounds} rounds of {arguments.seconds:g} s")
+            p50, p99 = np.percentile(commit_times(logs), [50, 99])
+            print(
+                f"{os.cpu_count()} cores, {arguments.rounds} rounds of {arguments.seconds:g} s; "
+                f"a commit of SQLite alone takes {p50:.2f} ms (99 %: {p99:.2f}); load average {os.getloadavg()[0]:.1f}"
+            )
             print("| connection | cases | clients | server | requests/s | p50 ms | p99 ms | of bare | p99 of bare |")
             print("| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
             for keep in (True, False) if arguments.once else (True,):

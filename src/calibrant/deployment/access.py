@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,7 +17,7 @@ _Scope = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Observe = Callable[[_Scope, int, float], None]
-_App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
+App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 _CLIENT_LEFT = 499
 # What is answered without a token: whether the service works, and files without data.
@@ -50,12 +50,21 @@ class Access:
             machine. A page can point a name at us, but not an address.
         token: If not None, every request but `GET /health` needs the header `Authorization: Bearer TOKEN`.
         observe: Called after each request with its scope, the status of its answer and the seconds that it took.
+        direct: What answers a method and path in place of the application.
     """
 
     def __init__(
-        self, app: _App, *, hosts: Collection[str], any_address: bool, token: str | None, observe: Observe
+        self,
+        app: App,
+        *,
+        hosts: Collection[str],
+        any_address: bool,
+        token: str | None,
+        observe: Observe,
+        direct: Mapping[tuple[str, str], App],
     ) -> None:
         self.app = app
+        self.direct = direct
         self.observe = observe
         self.hosts = {host.lower().rstrip(".") for host in hosts}
         self.any_address = any_address
@@ -94,7 +103,8 @@ class Access:
                 headers["www-authenticate"] = "Bearer"
             await JSONResponse(body, refused.status, headers)(scope, receive, send)
             return
-        await self.app(scope, receive, send)
+        app = self.direct.get((scope["method"], scope["path"]), self.app)
+        await app(scope, receive, send)
 
     def check(self, method: str, path: str, headers: dict[str, str]) -> None:
         """Raise `Refused` for a request that is not answered."""

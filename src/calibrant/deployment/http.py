@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from calibrant import __version__
 from calibrant.checks import whole
 from calibrant.defaults import MOST_BYTES, MOST_CASES
-from calibrant.deployment.access import Access, Observe, check_exposure, is_loopback, read_token
+from calibrant.deployment.access import Access, App, Observe, check_exposure, is_loopback, read_token
 from calibrant.deployment.decider import Decider, Outside
 from calibrant.deployment.decision import (
     CasesBody,
@@ -100,8 +100,6 @@ def create_app(
     app: FastAPI = fastapi.FastAPI(
         title="calibrant", version=__version__, description=_describe(decider), docs_url=None, redoc_url=None
     )
-    observe = _observer(service, access_log=access_log)
-    app.add_middleware(Access, hosts=allowed_hosts, any_address=any_address, token=token, observe=observe)
 
     def in_thread(pool: Executor, function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         return asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
@@ -143,6 +141,15 @@ def create_app(
     _route(app, label, "POST", "/labels", LabelsAnswer, (*with_body, 404, 409, 503), body=LabelsBody)
     _route(app, find, "GET", "/decisions/{id:path}", LoggedAnswer, (404, 422, 503))
     _route(app, health, "GET", "/health", HealthAnswer, (503,))
+    # Decisions are asked for most of all, so they do not take FastAPI's way through routes and dependencies.
+    app.add_middleware(
+        Access,
+        hosts=allowed_hosts,
+        any_address=any_address,
+        token=token,
+        observe=_observer(service, access_log=access_log),
+        direct={("POST", "/decisions"): _direct(decide)},
+    )
     app.state.service = service
     app.get("/metrics", include_in_schema=False)(metrics)
     app.get("/docs", include_in_schema=False)(docs)
@@ -244,6 +251,22 @@ def _route(
         responses={200: {"model": answer}, **problems},
         openapi_extra=documented,
     )
+
+
+def _direct(handler: Callable[[Any], Awaitable[Any]]) -> App:
+    """An ASGI application that answers every request with a handler, and its errors as the routes do."""
+    request_of = library("fastapi", "serve").Request
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            response = await handler(request_of(scope, receive))
+        except ClientGone as gone:
+            response = await _answer_nobody(None, gone)
+        except Exception as error:  # noqa: BLE001 (the client gets it)
+            response = await _answer(None, error)
+        await response(scope, receive, send)
+
+    return answer
 
 
 async def _answer(_: Any, error: Exception) -> Any:

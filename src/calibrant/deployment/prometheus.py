@@ -4,6 +4,7 @@ import math
 import os
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -41,14 +42,16 @@ class Metrics:
         self._counts: NDArray[np.float64] = np.zeros(size)
         if folder is not None:
             self._counts = np.memmap(folder / f"{os.getpid()}.counts", dtype=np.float64, mode="w+", shape=(size,))
+        # Views of the counts, made once: they are changed at every request.
+        self._decisions, self._statuses, self._buckets, self._seconds = _parts(self._counts)
 
     def count_decisions(self, automated: int, reviewed: int) -> None:
         """Count decisions that were answered."""
-        self._parts(self._counts)[0][:] += (automated, reviewed)
+        self._decisions[0] += automated
+        self._decisions[1] += reviewed
 
     def count_request(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count an answered request."""
-        _, statuses, buckets, sums = self._parts(self._counts)
         name = path
         if method == "GET" and path.startswith("/decisions/"):
             name = "/decisions/{id}"
@@ -57,16 +60,9 @@ class Metrics:
         route = _ROUTES.index(name)
         if status not in _STATUSES:
             status = 500
-        statuses[route, _STATUSES.index(status)] += 1
-        buckets[route, np.searchsorted(_BUCKETS, seconds)] += 1
-        sums[route] += seconds
-
-    def _parts(self, counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-        """Decisions, requests by route and status, by route and time, and the sums of times by route."""
-        routes = len(_ROUTES)
-        ends = np.cumsum([len(_DECISIONS), routes * len(_STATUSES), routes * len(_BUCKETS)])
-        decisions, statuses, buckets, sums = np.split(counts, ends)
-        return decisions, statuses.reshape(routes, -1), buckets.reshape(routes, -1), sums
+        self._statuses[route, _STATUSES.index(status)] += 1
+        self._buckets[route, bisect_left(_BUCKETS, seconds)] += 1
+        self._seconds[route] += seconds
 
     def text(self, log: DecisionLog | None, waiting: int) -> str:
         """The page.
@@ -79,7 +75,7 @@ class Metrics:
         if self._folder is not None:
             # The counts of a process that has ended remain, so that sums never fall.
             counts = np.sum([np.fromfile(file) for file in self._folder.glob("*.counts")], axis=0)
-        decisions, statuses, buckets, sums = self._parts(counts)
+        decisions, statuses, buckets, sums = _parts(counts)
         lines = _family("calibrant_decisions_total", "counter", "Decisions that were answered.")
         for name, count in zip(_DECISIONS, decisions, strict=True):
             lines.append(f'calibrant_decisions_total{{decision="{name}"}} {count:.0f}')
@@ -120,6 +116,14 @@ class Metrics:
             finally:
                 self._watching.release()
         return self._evidence
+
+
+def _parts(counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    """Decisions, requests by route and status, by route and time, and the sums of times by route."""
+    routes = len(_ROUTES)
+    ends = np.cumsum([len(_DECISIONS), routes * len(_STATUSES), routes * len(_BUCKETS)])
+    decisions, statuses, buckets, sums = np.split(counts, ends)
+    return decisions, statuses.reshape(routes, -1), buckets.reshape(routes, -1), sums
 
 
 def _evidence(log: DecisionLog) -> list[str]:

@@ -6,12 +6,13 @@ import os
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, repeat
 from operator import mul
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -39,6 +40,7 @@ _BODY_S = 30
 _KEY = re.compile(rb'"\s*:')
 _Body = TypeVar("_Body", bound=BaseModel)
 _T = TypeVar("_T")
+_Request = tuple[bytes, asyncio.Future[bytes]]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
@@ -83,7 +85,10 @@ class Service:
         self._most_lists = (most_cases + 1) * (per_case + 16)
         # The digests are computed once, not for every answer.
         self.versions = {"model": decider.contents.network, "policy": decider.policy.digest}
-        self._queue: SimpleQueue[tuple[bytes, asyncio.Future[bytes]]] = SimpleQueue()
+        # Requests that no thread has begun, and the mailboxes of threads without work.
+        self._waiting: deque[_Request] = deque()
+        self._idle: list[SimpleQueue[_Request]] = []
+        self._handing_over = threading.Lock()
         # Health has a thread of its own: all others may be waiting for a locked log.
         self.for_health = ThreadPoolExecutor(1, thread_name_prefix="health")
         self.for_metrics = ThreadPoolExecutor(1, thread_name_prefix="metrics")
@@ -94,7 +99,13 @@ class Service:
     async def decide(self, content: bytes) -> bytes:
         """Decide about the cases in a body; returns the answer as JSON."""
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._queue.put((content, answer))
+        with self._handing_over:
+            if self._idle:
+                # The thread that worked last: the caches of its core still hold the model. Threads in turn take 1.4
+                # times as long for a request of one case.
+                self._idle.pop().put((content, answer))
+            else:
+                self._waiting.append((content, answer))
         return await answer
 
     def label(self, content: bytes) -> dict[str, int]:
@@ -121,7 +132,7 @@ class Service:
 
     def metrics_page(self) -> str:
         """The page for Prometheus."""
-        return self.metrics.text(self.decider.log, self._queue.qsize())
+        return self.metrics.text(self.decider.log, len(self._waiting))
 
     @property
     def log(self) -> DecisionLog:
@@ -133,8 +144,10 @@ class Service:
     # -- threads that decide --------------------------------------------------------------------------------------
 
     def _work(self) -> None:
+        mailbox: SimpleQueue[_Request] = SimpleQueue()
+        self._look_for_work(mailbox)
         while True:
-            requests = [self._queue.get()]
+            requests = [mailbox.get()]
             scored = []
             ends = time.perf_counter() + _TOGETHER_S
             while True:
@@ -142,14 +155,24 @@ class Service:
                 if time.perf_counter() > ends or len(requests) == _MOST_TOGETHER:
                     break
                 try:
-                    requests.append(self._queue.get_nowait())
-                except Empty:
+                    requests.append(self._waiting.popleft())
+                except IndexError:
                     break
             futures = [future for _, future in requests]
+            answers = self._decide(scored)
+            # Before the answers go out: a client that asks again at once shall get the same thread.
+            self._look_for_work(mailbox)
             try:
-                futures[0].get_loop().call_soon_threadsafe(_deliver, futures, self._decide(scored))
+                futures[0].get_loop().call_soon_threadsafe(_deliver, futures, answers)
             except RuntimeError:
                 return  # the loop was closed, so nobody waits for an answer
+
+    def _look_for_work(self, mailbox: "SimpleQueue[_Request]") -> None:
+        with self._handing_over:
+            if self._waiting:
+                mailbox.put(self._waiting.popleft())
+            else:
+                self._idle.append(mailbox)
 
     def _score(self, content: bytes) -> Scored | Exception:
         try:
