@@ -3,9 +3,10 @@
     python benchmarks/verdicts.py [--draws 4000] [--studies 60]
 
 First, numbers alone: studies of several methods, in worlds that differ in the number of methods and seeds and in how
-much the deviations over seeds differ between methods. Each is judged by five tests: Student's t of differences that are
-paired by seed (until 2026-11 the test of `compare`), Welch's t, Student's t with one pooled variance, Smyth's
-moderated t, and ours. Error: verdicts on two equal methods. Power: verdicts if they differ by three standard errors.
+much the deviations over seeds differ between methods. Each is judged by six tests: Student's t of differences that are
+paired by seed (once the test of `compare`), Welch's t, Student's t with one pooled variance, Smyth's moderated t,
+one variance for both methods that is moderated by two degrees of freedom (later the test of `compare`), and ours.
+Error: verdicts on two equal methods. Power: verdicts if they differ by three standard errors.
 Seeds and draws are fixed; nothing is chosen afterwards.
 
 Second, whole studies of drawn predictions: two equally good methods, with the noise of the test images.
@@ -63,6 +64,14 @@ def smyth(values: Values) -> float:
     return _t(values, (moderated[0], moderated[1]), min(prior_degrees + degrees[0], degrees.sum()))
 
 
+def moderated(values: Values) -> float:
+    degrees = sum(len(group) - 1 for group in values)
+    prior = sum(group.var() * len(group) for group in values) / degrees
+    own = len(values[0]) + len(values[1]) - 2
+    variance = (sum(group.var() * len(group) for group in values[:2]) + 2 * prior) / (own + 2)
+    return _t(values, (variance, variance), min(own + 2, degrees))
+
+
 def ours(values: Values) -> float:
     groups = [list(group) for group in values]
     spread = spread_of(SeedPool(groups), groups[0], groups[1], 0.0)
@@ -75,6 +84,7 @@ TESTS: dict[str, Callable[[Values], float]] = {
     "Welch": welch,
     "pooled": pooled,
     "Smyth": smyth,
+    "moderated": moderated,
     "ours": ours,
 }
 Deviations = Callable[[np.random.Generator, int], np.ndarray]
@@ -96,6 +106,7 @@ DEVIATIONS: dict[str, Deviations] = {
     "the two compared x 3": _first(3.0, 3.0),
     "one of them x 3": _first(3.0),
     "one of them / 3": _first(1 / 3),
+    "the two compared / 3": _first(1 / 3, 1 / 3),
 }
 SIZES = (((2, 3), (2, 3)), ((5, 3), (3, 3)), ((10, 3), (3, 3)), ((5, 2), (2, 2)), ((5, 5), (5, 5)), ((5, 3), (2, 4)))
 

@@ -2,13 +2,14 @@
 
 Two trainings of one method differ, and so do two test sets. The variance of a difference of means has both parts:
 
-    seed variance * (1 / n1 + 1 / n2) + variance of the paired difference over test images
+    seed variance 1 / n1 + seed variance 2 / n2 + variance of the paired difference over test images
 
 Runs are not paired by seed: in our records, runs of one seed are no more alike than others, and pairing costs degrees
-of freedom. Three seeds say little about a variance, so the seed variance of the two methods is moderated towards the
-pooled one of all methods of the study, which counts as `_PRIOR_DEGREES` further degrees of freedom (Smyth 2004).
-Estimating that number from a few methods is unreliable, so it is fixed. `benchmarks/verdicts.py` measures error rate
-and power, also if variances differ.
+of freedom. Three seeds say little about a variance, so the seed variance of each method is moderated towards that of
+all other methods of the study (Smyth 2004), which count as one further degree of freedom times the p-value of an F
+test of equal variances: a method that varies more or less than the others is judged by its own seeds alone. The degrees
+of freedom of the sum are Satterthwaite's. `benchmarks/verdicts.py` measures error rate and power, also if variances
+differ.
 """
 
 import math
@@ -33,9 +34,13 @@ COMPARED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "nll", "aurc
 # A temperature never changes the predicted class.
 COMPARED_SCALED = tuple(metric for metric in COMPARED if metric != "test_error")
 N_RESAMPLES = 400
-_PRIOR_DEGREES = 2
+# What all other methods count as for the variance of one method, at most, and for one that was run once.
+_PRIOR_DEGREES = 1
+_DEGREES_OF_OTHERS = 2
 _LEVEL = 0.05
-_POWER = 0.8
+# Of Student's t. With it, 80 % of differences as large as `detectable` are found in simulations with three seeds: the
+# degrees of freedom are estimates, too.
+_POWER = 0.85
 # As good as a normal distribution.
 _MANY_DEGREES = 1e6
 # A smaller spread is rounding.
@@ -65,30 +70,63 @@ class SeedPool:
         groups: The values of each method, one per seed. Methods with one seed add nothing.
 
     >>> pool = SeedPool([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 9.0, 8.0]])
-    >>> pool.variance_of([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
-    (0.6666666666666666, 6.0)
+    >>> variance, degrees = pool.variance_of([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
+    >>> round(variance, 3), round(degrees, 1)
+    (0.667, 5.8)
     """
 
     def __init__(self, groups: Iterable[Sequence[float]]) -> None:
         several = [values for values in groups if len(values) > 1]
-        self._squares = sum(map(_squares, several))
-        self._degrees = sum(len(values) - 1 for values in several)
+        self._all_squares = sum(map(_squares, several))
+        self._all_degrees = sum(len(values) - 1 for values in several)
 
-    def of_one_run(self, *methods: Sequence[float]) -> tuple[float, float] | None:
-        """Return the variance of one run of these methods, and its degrees of freedom. None if nothing is known."""
-        if not self._degrees:
-            return None
-        own = sum(len(values) - 1 for values in methods)
-        squares = sum(map(_squares, methods)) + _PRIOR_DEGREES * self._squares / self._degrees
-        return squares / (own + _PRIOR_DEGREES), float(min(own + _PRIOR_DEGREES, self._degrees))
+    def of_one_run(self, values: Sequence[float]) -> tuple[float, float] | None:
+        """Return the variance of one run of a method, and its degrees of freedom. None if nothing is known."""
+        squares = _squares(values)
+        degrees = len(values) - 1
+        other_degrees = self._all_degrees - degrees
+        if other_degrees == 0:
+            if degrees == 0:
+                return None
+            return squares / degrees, float(degrees)
+        others = max(self._all_squares - squares, 0.0) / other_degrees
+        if degrees == 0:
+            return others, float(min(_DEGREES_OF_OTHERS, other_degrees))
+        weight = _PRIOR_DEGREES * _equal_variances(squares / degrees, degrees, others, other_degrees)
+        return (squares + weight * others) / (degrees + weight), degrees + weight
 
     def variance_of(self, ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float] | None:
         """Return the variance of the difference of two means, and its degrees of freedom. None if nothing is known."""
-        found = self.of_one_run(ours, theirs)
-        if found is None:
+        first, second = self.of_one_run(ours), self.of_one_run(theirs)
+        if first is None or second is None:
             return None
-        variance, degrees = found
-        return variance * (1 / len(ours) + 1 / len(theirs)), degrees
+        variance, degrees = satterthwaite([(first[0] / len(ours), first[1]), (second[0] / len(theirs), second[1])])
+        own = len(ours) + len(theirs) - 2
+        # Both variances may rest on the same other runs.
+        return variance, min(degrees, own + 2.0 * _PRIOR_DEGREES, float(self._all_degrees))
+
+
+def satterthwaite(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the sum of some variances and its degrees of freedom, from those of the parts.
+
+    >>> satterthwaite([(1.0, 2.0), (1.0, 2.0)])
+    (2.0, 4.0)
+    """
+    total = sum(variance for variance, _ in parts)
+    squares = sum(variance**2 / degrees for variance, degrees in parts)
+    if squares == 0:
+        return total, min(degrees for _, degrees in parts)
+    return total, total**2 / squares
+
+
+def _equal_variances(own: float, degrees: int, others: float, other_degrees: int) -> float:
+    """Return the p-value of the F test of equal variances."""
+    from scipy import stats
+
+    if others == 0:
+        return float(own == 0)
+    below = stats.f.cdf(own / others, degrees, other_degrees)
+    return float(2 * min(below, 1 - below))
 
 
 def _squares(values: Sequence[float]) -> float:
@@ -168,8 +206,8 @@ def spread_of(pool: SeedPool, ours: Sequence[float], theirs: Sequence[float], im
     total = variance + image_variance
     if total < _NO_SPREAD**2:
         return None
-    # Satterthwaite: the variance over images is known well, that over seeds is not.
-    together = degrees * (total / max(variance, _NO_SPREAD**2)) ** 2
+    # The variance over images is known well, that over seeds is not.
+    _, together = satterthwaite([(variance, degrees), (image_variance, _MANY_DEGREES)])
     return Spread(math.sqrt(total), min(together, _MANY_DEGREES))
 
 
@@ -297,15 +335,18 @@ class Referee:
         if not whole or any(values is None for values in groups):
             return None
         known = [values for values in groups if values is not None]
-        spread = self._pool(metric, scaled).of_one_run(*known)
-        if spread is None:
+        pool = self._pool(metric, scaled)
+        spreads = [pool.of_one_run(values) for values in known]
+        parts = [(spread[0] / len(values), spread[1]) for spread, values in zip(spreads, known, strict=True) if spread]
+        if len(parts) < len(known):
             return None
         means = [statistics.fmean(values) for values in known]
-        variances = [spread[0] / len(values) for values in known]
+        variances = [variance for variance, _ in parts]
+        _, degrees = satterthwaite(parts)
         return fieller(
             (means[1] - means[0], means[1] - means[2]),
             (variances[1] + variances[0], variances[1] + variances[2], variances[1]),
-            Spread(1.0, spread[1]).half_width(),
+            Spread(1.0, degrees).half_width(),
         )
 
     def _over_images(self, difference: Difference, ours: Record, theirs: Record) -> Difference:
