@@ -164,3 +164,27 @@ def test_a_policy_warns_from_the_second_rule_on_the_same_file(tmp_path):
         second = policy.with_rule(choose_threshold(cases, 0.93))
     assert len(second.fits) == 2
     assert second.digest == Policy(2).with_rule(second.rule).digest
+
+
+def test_the_number_of_cases_needed_counts_clusters():
+    rng = np.random.default_rng(3)
+    pages, words = 120, 20
+    bad = np.repeat(rng.random(pages) < 0.04, words)
+    right = rng.random(pages * words) < np.where(bad, 0.5, 0.995)
+
+    def chosen(times):
+        page = np.tile(np.repeat(np.arange(pages), words), times) + np.repeat(np.arange(times), pages * words) * pages
+        cases = Predictions.from_confidence(
+            np.ones(len(page), np.int64),
+            np.full(len(page), 0.97),
+            np.tile(right, times).astype(int),
+            extras={"page": page},
+        )
+        return choose_threshold(cases, 0.95, clusters="page")
+
+    nothing = chosen(1)
+    assert not nothing.automates
+    times = nothing.evidence.cases_needed / len(right)
+    assert times > 1.2  # without clusters 2,400 cases are enough
+    assert not chosen(int(times)).automates
+    assert chosen(int(np.ceil(times))).automates

@@ -96,3 +96,11 @@ def test_arrays_are_evaluated_without_predictions():
             evaluate(*arguments)
     with pytest.raises(InvalidInput, match="targets and kind must be left out"):
         evaluate(Predictions.from_probabilities(probabilities, y), y)
+
+
+def test_text_that_looks_like_a_number_stays_text(tmp_path):
+    path = tmp_path / "words.csv"
+    path.write_text("predicted,confidence,target\n007,0.9,007\n7,0.8,007\ncat,0.7,cat\n12,0.6,12\n")
+    words = Predictions.load(path)
+    assert words.class_names == ("007", "12", "7", "cat")
+    assert words.correct.tolist() == [True, False, True, True]

@@ -9,7 +9,7 @@ from calibrant.decisions import Policy, RoutingRule, check_promise, choose_short
 from calibrant.deployment import export_onnx
 from calibrant.errors import InvalidInput
 from calibrant.files import sha256_of
-from calibrant.report import read_entries
+from calibrant.report import read_entries, write_report
 from calibrant.report.judged import judged
 from calibrant.training import Run, paper_recipe, train
 from tests.report.conftest import build_page
@@ -241,3 +241,14 @@ def test_the_export_is_shown_with_its_digest_and_its_policy(trained, visible_tex
     )
     trained.onnx_path.write_bytes(trained.onnx_path.read_bytes()[:-1] + b"x")
     assert any("could not be read" in note for note in judged(read_entries(trained))[0].notes)
+
+
+def test_the_other_half_of_a_file_is_a_test_of_a_promise(tmp_path):
+    path = tmp_path / "answers.csv"
+    path.write_text("predicted,confidence,target\n" + "cat,0.9,cat\n" * 400)
+    labelled, later = Predictions.load(path).split(0.5)
+    rule = choose_threshold(labelled, 0.9)
+    policy = Policy(rule.n_classes, rule=rule)
+    seen = "The rule was chosen on these very cases"
+    assert seen not in write_report(later, tmp_path / "page.html", policy=policy).read_text()
+    assert seen in write_report(path, tmp_path / "page.html", policy=policy).read_text()

@@ -55,11 +55,31 @@ def cluster_p_value(
         largest_error: The promised error rate.
         largest_cluster: Most cases that a cluster can have.
     """
+    capital = _log_capital(cases, errors, largest_error, largest_cluster)
+    return float(min(1.0, np.exp(-(logsumexp(capital) - math.log(len(capital))))))
+
+
+def clusters_needed(
+    cases: NDArray[np.int64], errors: NDArray[np.int64], largest_error: float, largest_cluster: int, level: float
+) -> float:
+    """How many times as many clusters like these would have a `cluster_p_value` of at most `level`; may be infinite.
+
+    The logarithm of each bet's capital grows in proportion to the number of clusters.
+    """
+    capital = _log_capital(cases, errors, largest_error, largest_cluster)
+    if capital.max() <= 0:
+        return math.inf
+    return float((math.log(len(capital)) - math.log(level)) / capital.max())
+
+
+def _log_capital(
+    cases: NDArray[np.int64], errors: NDArray[np.int64], largest_error: float, largest_cluster: int
+) -> NDArray[np.float64]:
+    """Logarithm of the capital of each bet that the error rate is lower than `largest_error`."""
     surplus = (errors - largest_error * cases) / largest_cluster
     values, counts = np.unique(surplus, return_counts=True)
     bets = _BETS / (1.0 - largest_error)
-    capital = counts @ np.log1p(-bets * values[:, None])
-    return float(min(1.0, np.exp(-(logsumexp(capital) - math.log(len(bets))))))
+    return np.asarray(counts @ np.log1p(-bets * values[:, None]), dtype=np.float64)
 
 
 def interval(hits: Any, cases: Any, *, confidence: float = 0.95) -> tuple[Any, Any]:

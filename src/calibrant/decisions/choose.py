@@ -14,7 +14,15 @@ from calibrant.decisions.certify import Certificate, Starts, at_least, certify, 
 from calibrant.decisions.ranking import GIVEN, choose_score
 from calibrant.decisions.risk_coverage import CostMatrix, CostModel, check_costs, last_minimum
 from calibrant.decisions.rule import Costs, Evidence, GroupEvidence, RoutingRule, route_all
-from calibrant.decisions.shortfall import most_needed, note_kept, note_nothing, note_supported, supported_accuracy
+from calibrant.decisions.shortfall import (
+    Needed,
+    most_needed,
+    needed_in_clusters,
+    note_kept,
+    note_nothing,
+    note_supported,
+    supported_accuracy,
+)
 from calibrant.errors import invalid
 from calibrant.metrics.metric import Groups
 from calibrant.metrics.subgroups import group_rows
@@ -349,8 +357,7 @@ def _fixed_search(
                 level=level * (reserve or 1.0),
                 reserved=reserve > 0,
             )
-        alone = [[search.certify(rows)] for rows in promised.values()]
-        needed = most_needed([tables, *alone], target_accuracy, confidence, len(predictions))
+        needed = search.needed(tables, promised, confidence)
         evidence = replace(evidence, cases_needed=needed.cases)
         crowded = any(search.crowded(line, needed.judged) for line in lines)
         note = note_nothing(rule, tables[0].largest_part, len(predictions), needed, crowded=crowded)
@@ -429,6 +436,13 @@ class _Tests:
         if change[best] >= 0:
             return None
         return float(table.thresholds[kept[best]])
+
+    def needed(self, tables: list[Certificate], promised: Mapping[str, NDArray[np.int64]], confidence: float) -> Needed:
+        """How many cases would do, for all of them and for each group that is promised the target."""
+        if self.clusters is not None and len(tables) == 1 and not promised:
+            return needed_in_clusters(self.confidence, self.correct, self.clusters, tables[0], self.target_accuracy)
+        alone = [[self.certify(rows)] for rows in promised.values()]
+        return most_needed([tables, *alone], self.target_accuracy, confidence, len(self.confidence))
 
     def costs_of(self, evidence: Evidence, automate: NDArray[np.bool_]) -> Costs | None:
         """What the rule costs; None without costs."""

@@ -242,11 +242,9 @@ class Policy(Displayed):
 
     def warn_if_seen(self, predictions: Predictions) -> None:
         """Warn if a part was fitted on these very cases, which are then no test of a promise."""
-        digest = predictions.origin.sha256
-        if digest is None:
-            return
+        origin = predictions.origin
         fitted = {"rule": self.rule, "shortlist": self.shortlist}
-        parts = [name for name, part in fitted.items() if part is not None and part.fitted_on == digest]
+        parts = [name for name, part in fitted.items() if part is not None and origin.is_file(part.fitted_on)]
         if self.calibrator is not None and self.calibrator.provenance_.in_sample(predictions.origin):
             parts.insert(0, "calibrator")
         if parts:

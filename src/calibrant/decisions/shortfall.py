@@ -11,6 +11,7 @@ from calibrant.decisions.bounds import (
     cases_at_rate,
     cases_without_error,
     cluster_upper_bound,
+    clusters_needed,
     lower_bound,
 )
 from calibrant.decisions.certify import Certificate
@@ -138,6 +139,26 @@ def most_needed(lines: list[list[Certificate]], target: float, confidence: float
         if needed.cases is None:
             return needed
     return max(each, key=lambda needed: needed.cases or 0)
+
+
+def needed_in_clusters(
+    confidence: NDArray[np.float64],
+    correct: NDArray[np.bool_],
+    clusters: NDArray[np.int64],
+    table: Certificate,
+    target: float,
+) -> Needed:
+    """The same for cases in clusters: cases at which some threshold would pass if all clusters came again and again."""
+    sizes = np.bincount(clusters)
+    times = np.inf
+    for threshold, level in zip(table.thresholds[table.levels > 0], table.levels[table.levels > 0], strict=True):
+        reached = confidence >= threshold
+        cases = np.bincount(clusters[reached], minlength=len(sizes))
+        errors = np.bincount(clusters[reached & ~correct], minlength=len(sizes))
+        times = min(times, clusters_needed(cases, errors, 1.0 - target, int(sizes.max()), float(level)))
+    if not np.isfinite(times):
+        return Needed(None, False, _JUDGED)
+    return Needed(int(min(max(np.ceil(times * len(correct)), len(correct) + 1), MOST_CASES)), True, _JUDGED)
 
 
 def _promise(rule: RoutingRule) -> str:

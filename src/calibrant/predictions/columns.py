@@ -190,14 +190,19 @@ class Labels:
         where: What the error calls the targets.
         names: The names of the classes, in order.
         distinct: Reads all distinct targets of the file. It is called if the name of a class is another one's number.
+        only_names: Whether they are known to be names.
     """
 
-    def __init__(self, where: str, names: Sequence[str], distinct: Callable[[], Iterable[Any]]) -> None:
+    def __init__(
+        self, where: str, names: Sequence[str], distinct: Callable[[], Iterable[Any]], *, only_names: bool = False
+    ) -> None:
         self._where = where
         self._distinct = distinct
         self._by_name = {name: index for index, name in enumerate(names)}
         self._readings: list[Callable[[str], int | None]] = [self._by_name.get, self._number]
         self._settled = all(self._number(name) in (None, index) for index, name in enumerate(names))
+        if only_names:
+            self._readings, self._settled = [self._name], True
 
     def codes(self, values: Sequence[Any], places: NDArray[Any], first_row: int) -> NDArray[np.int64]:
         """Return the class numbers of some rows.
@@ -229,6 +234,13 @@ class Labels:
                     raise invalid(self._where, "be class names or class numbers", both, way_out)
         self._readings = possible or self._readings
         self._settled = True
+
+    def _name(self, text: str) -> int | None:
+        """The class of this name; numbers may be written as 1.0 for 1."""
+        whole = _WHOLE.fullmatch(text)
+        if whole is not None and text not in self._by_name:
+            text = str(int(whole[1]))
+        return self._by_name.get(text)
 
     def _number(self, text: str) -> int | None:
         whole = _WHOLE.fullmatch(text)

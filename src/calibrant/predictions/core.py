@@ -97,6 +97,10 @@ class Origin:
         digests = "".join(sha256_of(file) for file in prediction_files(self.path))
         return hashlib.sha256(digests.encode()).hexdigest()
 
+    def is_file(self, digest: str | None) -> bool:
+        """Whether these are all rows of the file with this digest. A part of it may be other rows than those meant."""
+        return digest is not None and self.part is None and self.sha256 == digest
+
 
 class Predictions:
     """Scores of a model for n rows and K classes, with the true classes.

@@ -74,6 +74,7 @@ class Scan:
         source: The file or files.
         class_names: One per class, or None if classes have no names.
         answers: All labels of a class and a score, in order; None for scores of all classes.
+        text_labels: Whether these are text, so that a label such as 12 is a name and no class number.
         order: For each class, its place in the file; None if that is the same.
         whole: For a part of a folder, all its files: all rows together decide whether targets are names or numbers.
     """
@@ -82,6 +83,7 @@ class Scan:
     class_names: tuple[str, ...] | None
     order: tuple[int, ...] | None = None
     answers: tuple[str, ...] | None = None
+    text_labels: bool = False
     whole: PredictionSource | None = None
 
     @property
@@ -188,8 +190,9 @@ class Scan:
         """Yield rows in the file's order of classes, with the numbers of targets and of predicted classes."""
         layout = self.source.layout
         names = names_or_numbers(self.class_names, self.n_classes)
-        targets = Labels(f"{self.where}: {layout.target}", names, self._distinct_targets)
-        answers = Labels(f"{self.where}: {layout.predicted}", names, lambda: names)
+        only_names = self.text_labels
+        targets = Labels(f"{self.where}: {layout.target}", names, self._distinct_targets, only_names=only_names)
+        answers = Labels(f"{self.where}: {layout.predicted}", names, lambda: names, only_names=only_names)
         start = 0
         for raw in self.source.read(wanted):
             if raw.ids is not None and raw.ids.dtype.kind in "OU":
@@ -263,17 +266,27 @@ def opened_scan(source: PredictionSource, class_names: Sequence[str] | None = No
     if layout.predicted is not None and source.class_names is not None:
         found = replace(found, answers=source.class_names)
     elif layout.predicted is not None:
-        labels = {plain_label(label) for label in source.labels_in(layout.predicted)}
+        labels = _labels_of(source, layout.predicted)
         if layout.target is not None:
-            labels |= {plain_label(label) for label in source.labels_in(layout.target)}
+            labels |= _labels_of(source, layout.target)
         if all(label.isdecimal() and len(label) < 6 for label in labels):
             largest = max(map(int, labels), default=0)
             found = replace(found, answers=names_or_numbers(None, max(largest + 1, 2)))
         else:
-            found = replace(found, class_names=tuple(sorted(labels)), answers=tuple(sorted(labels)))
+            names = tuple(sorted(labels))
+            found = replace(found, class_names=names, answers=names, text_labels=True)
     if class_names is not None:
         found = found.with_class_names(class_names)
     return found
+
+
+def _labels_of(source: PredictionSource, column: str) -> set[str]:
+    """The labels of a column. A number among text stays as it is written: OCR that reads 007 did not read 7."""
+    labels = source.labels_in(column)
+    plain = {plain_label(label) for label in labels}
+    if all(label.isdecimal() for label in plain):
+        return plain
+    return {label.strip() for label in labels}
 
 
 def prediction_files(path: Path) -> list[Path]:

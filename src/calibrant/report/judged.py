@@ -22,7 +22,7 @@ from calibrant.files import sha256_of
 from calibrant.metrics.intervals import wilson
 from calibrant.predictions import Predictions
 from calibrant.report.entries import ReportEntry
-from calibrant.report.summaries import Automated, class_names
+from calibrant.report.summaries import Automated, class_names, has_free_answers
 from calibrant.report.wording import confidence, decided, percent
 from calibrant.runs import RunFolder
 
@@ -188,7 +188,7 @@ def _promised_by(rule: RoutingRule, shown: Predictions) -> Promised:
     """The same with the policy's own rule, if it makes just one of these promises and was not fitted on these cases."""
     same = rule.target_accuracy in TARGETS and rule.confidence == CONFIDENCE
     more = rule.class_thresholds is not None or rule.groups is not None or rule.costs is not None
-    seen = rule.fitted_on is not None and rule.fitted_on == shown.origin.sha256
+    seen = shown.origin.is_file(rule.fitted_on)
     if rule.target_accuracy is None or not same or more or seen:
         return {}
     return {rule.target_accuracy: _share(rule, shown)}
@@ -224,11 +224,14 @@ def _promise(rule: RoutingRule, predictions: Predictions, shortlist: Shortlist |
         sentences.append(f"Each group of {rule.groups!r} has a threshold of its own; the slider below has one for all.")
     if rule.class_thresholds is not None:
         sentences.append("Each class has a threshold of its own; the slider below has one for all of them.")
-    if rule.fitted_on is not None and rule.fitted_on == predictions.origin.sha256:
+    if predictions.origin.is_file(rule.fitted_on):
         sentences.append("The rule was chosen on these very cases, so they are no test of its promise.")
-    paragraphs = [rule.note, " ".join(sentences)]
+    # The first sentence is the headline. A number such as 0.95 has no blank after its point.
+    first, point, more = rule.note.partition(". ")
+    paragraphs = [first + point.strip(), " ".join(sentences)]
     if shortlist is not None:
         paragraphs.append(_listed(shortlist, rule, ordered))
+    paragraphs.append(more)
     return tuple(paragraph for paragraph in paragraphs if paragraph)
 
 
@@ -262,8 +265,8 @@ def _never(rule: RoutingRule, predictions: Predictions) -> str:
     """The classes that are never the answer of an automatic decision, although they occur or are predicted."""
     ordered = rule.in_own_order(predictions)
     routed = rule.route(ordered)
-    if not routed.automate.any():
-        return ""  # the page says that all cases go to a person
+    if not routed.automate.any() or has_free_answers(ordered):
+        return ""  # the page says that all cases go to a person, or no list of answers is of use
     size = np.bincount(ordered.targets, minlength=ordered.n_classes)
     occurs = size + np.bincount(routed.predicted, minlength=ordered.n_classes) > 0
     alone = np.bincount(routed.predicted[routed.automate], minlength=ordered.n_classes) > 0

@@ -163,8 +163,18 @@ def class_names(predictions: Predictions) -> tuple[str, ...]:
     return tuple(printable(name) for name in names_or_numbers(predictions.class_names, predictions.n_classes))
 
 
+def has_free_answers(predictions: Predictions) -> bool:
+    """Whether a system answers with text, as OCR does, so that most of its many classes have hardly a case."""
+    return not predictions.has_all_classes and predictions.n_classes > max(100, len(predictions) / 5)
+
+
 def worst_classes(predictions: Predictions, *, threshold: float = 0.95, most: int = 12) -> ClassReport:
-    """Classes by accuracy, worst first; ties by size, larger first. Cases from `threshold` on are automated."""
+    """Classes by accuracy, worst first; ties by size, larger first. Cases from `threshold` on are automated.
+
+    There are no rows for free answers.
+    """
+    if has_free_answers(predictions):
+        return ClassReport((), predictions.n_classes, (), ())
     names = class_names(predictions)
     size = np.bincount(predictions.targets, minlength=predictions.n_classes)
     right = np.bincount(predictions.targets[predictions.correct], minlength=predictions.n_classes)
