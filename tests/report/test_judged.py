@@ -211,6 +211,27 @@ def test_a_rule_that_makes_the_promise_stands_for_itself(promising):
     assert judged(read_entries({"alone": val}), policy=with_rule(rule))[0].promised == {}
 
 
+def test_shares_know_the_clusters_of_the_rule(promising, make):
+    """The cases of a patient are one case with four copies: they promise less than four."""
+    for split, seed in (("val", 1), ("test", 2)):
+        cases = make(n=1500, seed=seed, strength=5.0)
+        rows = np.repeat(np.arange(1500), 4)
+        patients = Predictions.from_logits(cases.logits[rows], cases.targets[rows], extras={"patient": rows})
+        patients.save(promising.predictions_path(split))
+    val, test = promising.predictions("val"), promising.predictions("test")
+    rule = choose_threshold(val, 0.9, clusters="patient")
+    (ignoring,) = judged(read_entries(promising))
+    (knowing,) = judged(read_entries(promising), policy=with_rule(rule))
+    for target in (0.98, 0.99):
+        own = choose_threshold(val, target, clusters="patient")
+        assert knowing.promised[target][0] == own.route(test).automate.mean() < ignoring.promised[target][0]
+    low, high = knowing.promised[0.98][1]
+    assert high - low > 1.5 * np.diff(ignoring.promised[0.98][1])
+    bare = Predictions.from_logits(val.logits, val.targets)
+    bare.save(promising.predictions_path("val"))
+    assert judged(read_entries(promising), policy=with_rule(rule))[0].promised == {}
+
+
 def test_the_page_compares_at_equal_promises(promising, make, visible_text):
     html = build_page({"a": promising, "b": make(n=3000, seed=5, sharpness=3.0)}, n_resamples=0, pictures=False)
     text = visible_text(html)

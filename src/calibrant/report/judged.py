@@ -19,6 +19,7 @@ from calibrant.decisions.policy import as_policy
 from calibrant.deployment import Decider
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import sha256_of
+from calibrant.metrics.clusters import Sample
 from calibrant.metrics.intervals import wilson
 from calibrant.predictions import Predictions
 from calibrant.report.entries import ReportEntry
@@ -28,7 +29,8 @@ from calibrant.runs import RunFolder
 
 Policies: TypeAlias = PolicyLike | Mapping[str, PolicyLike] | None
 Promised: TypeAlias = dict[float, tuple[float, tuple[float, float] | None]]
-"""Per promised accuracy: the share of the cases that is automated and its 95 % interval, None if nothing is."""
+"""Per promised accuracy: the share of the cases that is automated and its 95 % interval; None if nothing is, or if the
+cases come in clusters that are not known."""
 
 # At a fixed confidence an overconfident model automates more than others, and is wrong in more. A promise is the same
 # for all methods, so the page compares what each may automate at these.
@@ -88,7 +90,11 @@ def _shown(entry: ReportEntry, given: PolicyLike | None, raw: bool) -> list[Show
     if scores.kind == "score" and policy.calibrator is None:
         way_out = "Fit a calibrator first (calibrant calibrate) and pass its policy."
         raise invalid(f"scores of {entry.name!r}", "be confidences in 0..1 or be calibrated", "plain scores", way_out)
-    first = Shown(entry, promised=_promised(scores, _validation(run, scores, replace(policy, calibrator=None))))
+    clusters = None
+    if isinstance(policy.rule, RoutingRule):
+        clusters = policy.rule.cluster_column
+    raw_validation = _validation(run, scores, replace(policy, calibrator=None))
+    first = Shown(entry, promised=_promised(scores, raw_validation, clusters))
     others = []
     judged_scores = policy.calibrate(scores)
     if policy.calibrator is not None:
@@ -101,7 +107,7 @@ def _shown(entry: ReportEntry, given: PolicyLike | None, raw: bool) -> list[Show
         first = Shown(
             entry._replace(name=f"{entry.name} (calibrated)", predictions=judged_scores),
             policy.calibrator.describe(),
-            promised=_promised(judged_scores, _validation(run, scores, policy)),
+            promised=_promised(judged_scores, _validation(run, scores, policy), clusters),
             raw_name=raw_name,
         )
     if policy.rule is not None:
@@ -176,12 +182,18 @@ def _validation(run: RunFolder | None, shown: Predictions, policy: Policy) -> Pr
         return None
 
 
-def _promised(shown: Predictions, validation: Predictions | None) -> Promised:
-    """What may be automated at each of `TARGETS` with a rule fitted on validation cases; empty without these."""
-    if validation is None:
+def _promised(shown: Predictions, validation: Predictions | None, clusters: str | None) -> Promised:
+    """What may be automated at each of `TARGETS` with a rule fitted on validation cases; empty without these.
+
+    If cases of one cluster depend on each other, a rule needs the column that names their clusters.
+    """
+    if validation is None or (clusters is not None and clusters not in validation.extras):
         return {}
-    rules = {target: choose_threshold(validation, target, confidence=CONFIDENCE) for target in TARGETS}
-    return {target: _share(rule, shown) for target, rule in rules.items()}
+    promised = {}
+    for target in TARGETS:
+        rule = choose_threshold(validation, target, confidence=CONFIDENCE, clusters=clusters)
+        promised[target] = _share(rule, shown)
+    return promised
 
 
 def _promised_by(rule: RoutingRule, shown: Predictions) -> Promised:
@@ -197,9 +209,17 @@ def _promised_by(rule: RoutingRule, shown: Predictions) -> Promised:
 def _share(rule: RoutingRule, shown: Predictions) -> tuple[float, tuple[float, float] | None]:
     if not rule.automates:
         return 0.0, None
-    automated = int(rule.route(shown).automate.sum())
-    low, high = wilson(automated, len(shown))
-    return automated / len(shown), (float(low), float(high))
+    automate = rule.route(shown).automate
+    share = float(automate.mean())
+    if rule.cluster_column is None:
+        low, high = wilson(int(automate.sum()), len(shown))
+        return share, (float(low), float(high))
+    if rule.cluster_column not in shown.extras:
+        return share, None
+    _, clusters = np.unique(shown.extras[rule.cluster_column], return_inverse=True)
+    everyone = np.ones(len(shown), dtype=np.bool_)
+    sample = Sample(np.ones(len(shown)), clusters, n_resamples=0, seed=0, level=0.95)
+    return share, sample.share(automate, everyone)
 
 
 def _promise(rule: RoutingRule, predictions: Predictions, shortlist: Shortlist | None) -> tuple[str, ...]:
