@@ -8,8 +8,11 @@ from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from calibrant.deployment.service import BODY_S
+
 MOST_CONNECTIONS = 500
-# A connection without a complete request, whether idle or slow, is closed after this time.
+# A connection that is idle, or whose headers are not complete, is closed after this time. The service answers a body
+# that is slow after `BODY_S`, and its connection is closed only if that did not help.
 PATIENCE_S = 30
 # What is left to a request that is not complete when the service is stopped.
 LAST_S = 3
@@ -76,11 +79,14 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # wh
             self.transport.close()
 
     def _lose_patience(self) -> None:
-        left = self.waits_since + PATIENCE_S - self.loop.time()
-        if left <= 0 and self.waits_for_request():
-            if self.cycle is None or self.cycle.response_complete:
-                self.transport.close()  # an idle connection, which nobody has to know about
-            else:
-                self.close(f"a request was not complete after {PATIENCE_S} s.")
+        patience = PATIENCE_S
+        idle = self.cycle is None or self.cycle.response_complete
+        if not idle:
+            patience += BODY_S
+        left = self.waits_since + patience - self.loop.time()
+        if left <= 0 and idle:
+            self.transport.close()  # nobody has to know about it
+        elif left <= 0 and self.waits_for_request():
+            self.close(f"a request was not complete after {patience} s.")
         else:
             self.patience = self.loop.call_later(max(left, 1.0), self._lose_patience)

@@ -247,6 +247,7 @@ def _route(
         path,
         handler,
         methods=[method],
+        operation_id=handler.__name__,
         response_model=None,
         responses={200: {"model": answer}, **problems},
         openapi_extra=documented,

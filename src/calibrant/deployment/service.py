@@ -35,7 +35,8 @@ _MOST_TOGETHER = 64
 _LARGE = 2**18
 _LARGE_AT_ONCE = 2
 _MOST_IN_FLIGHT = 8
-_BODY_S = 30
+# How long a body may take, from the end of its headers.
+BODY_S = 20
 # A key of an object; a string with an escaped quote may look like one.
 _KEY = re.compile(rb'"\s*:')
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -238,7 +239,7 @@ class Service:
         parts: list[bytes] = []
         size = held = 0
         try:
-            async with asyncio.timeout(_BODY_S):
+            async with asyncio.timeout(BODY_S):
                 more = True
                 while more:
                     message = await receive()
@@ -264,7 +265,7 @@ class Service:
             async with self._large:
                 return await handle(content)
         except TimeoutError as error:
-            raise TooSlow(f"the body did not arrive within {_BODY_S} s.") from error
+            raise TooSlow(f"the body did not arrive within {BODY_S} s.") from error
         finally:
             self._in_flight -= held
 
