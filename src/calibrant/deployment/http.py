@@ -40,7 +40,7 @@ from calibrant.deployment.decision import (
 from calibrant.deployment.onnx_file import library
 from calibrant.deployment.pages import PAGE_POLICY, interface_page
 from calibrant.deployment.prometheus import CONTENT_TYPE
-from calibrant.deployment.review import ICON, PAGE, SCRIPT, STYLE, Review
+from calibrant.deployment.review import ICON, Review, asset
 from calibrant.deployment.review import PAGE_POLICY as REVIEW_POLICY
 from calibrant.deployment.service import ClientGone, Service, TooBusy, TooLarge, TooSlow
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid, one_line, our_fault
@@ -180,14 +180,16 @@ def add_review(app: "FastAPI", *, audit: float, key: str, pictures: str | Path |
     def in_thread(function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         return asyncio.get_running_loop().run_in_executor(service.for_log, function, *arguments)
 
+    html, javascript, css = asset("review.html"), asset("review.js"), asset("review.css")
+
     async def page() -> Any:
-        return responses.HTMLResponse(PAGE, headers=safe)
+        return responses.HTMLResponse(html, headers=safe)
 
     async def script() -> Any:
-        return responses.Response(SCRIPT, media_type="text/javascript", headers=safe)
+        return responses.Response(javascript, media_type="text/javascript", headers=safe)
 
     async def style() -> Any:
-        return responses.Response(STYLE, media_type="text/css", headers=safe)
+        return responses.Response(css, media_type="text/css", headers=safe)
 
     async def icon() -> Any:
         return responses.Response(ICON, media_type="image/gif", headers=safe)

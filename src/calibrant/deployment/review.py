@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ PAGE_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 
 _LEASE_S = 300
 _BLOCK = 500
 # Up to this many classes are all shown; of more, those of the shortlist.
-_ALL_CLASSES = 9
+_ALL_CLASSES = 10
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
@@ -120,137 +121,8 @@ class Review:
 
 
 ICON = b"GIF89a\1\0\1\0\x80\0\0\0\0\0\0\0\0!\xf9\4\1\0\0\0\0,\0\0\0\0\1\0\1\0\0\2\2D\1\0;"
-PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Review</title><link rel="stylesheet" href="/review.css"><link rel="icon" href="/review.ico">
-<body>
-<header><h1>Review</h1>
-<label>Reviewer <input id="who" autocomplete="name" maxlength="100"></label>
-<form id="token-field" hidden>
-<input type="text" name="username" autocomplete="username" hidden>
-<label>Token <input id="token" type="password" autocomplete="current-password"></label></form>
-<span id="done" role="status">0 labelled</span></header>
-<main id="case" hidden>
-<img id="picture" alt="Picture of the case" hidden>
-<p id="text"></p>
-<table id="facts"></table>
-<h2>Which class is it?</h2>
-<div id="choices"></div>
-<p><label>Another class <input id="other" list="classes"></label><datalist id="classes"></datalist>
-<button id="skip" type="button">Skip <kbd>n</kbd></button></p>
-</main>
-<p id="message" role="status">Loading.</p>
-<script src="/review.js"></script>
-</body>
-</html>
-"""
 
-STYLE = """
-:root { color-scheme: light dark; }
-body { font: 17px/1.5 system-ui, sans-serif; max-width: 44rem; margin: 0 auto; padding: 1rem; }
-header { display: flex; flex-wrap: wrap; gap: .5rem 1.5rem; align-items: baseline; }
-h1 { font-size: 1.3rem; margin: 0; } h2 { font-size: 1.05rem; margin: 1rem 0 .5rem; }
-input { font: inherit; padding: .3rem .5rem; max-width: 100%; box-sizing: border-box; }
-img { max-width: 100%; max-height: 50vh; display: block; margin: 1rem 0; image-rendering: auto; }
-#text { white-space: pre-wrap; overflow-wrap: anywhere; font-size: 1.15rem; }
-td { padding: .1rem 1rem .1rem 0; overflow-wrap: anywhere; vertical-align: top; }
-#choices { display: grid; gap: .5rem; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); }
-button { font: inherit; padding: .7rem; text-align: left; cursor: pointer; min-height: 48px; }
-kbd { float: right; opacity: .6; border: 1px solid; border-radius: 4px; padding: 0 .4rem; }
-[hidden] { display: none !important; }
-"""
 
-SCRIPT = """'use strict';
-const part = (id) => document.getElementById(id);
-const headers = () => {
-  const token = part('token').value;
-  return token ? {'Authorization': 'Bearer ' + token} : {};
-};
-let current = null, after = 0, labelled = 0, busy = false;
-
-async function ask(path, options = {}) {
-  const answer = await fetch(path, {...options, headers: {...headers(), ...(options.headers || {})}});
-  if (answer.status === 401) part('token-field').hidden = false;
-  const body = await answer.json();
-  if (!answer.ok) throw new Error(body.detail);
-  return body;
-}
-
-function say(text) { part('message').textContent = text; }
-
-async function show() {
-  part('case').hidden = true;
-  let found;
-  try { found = await ask('/review/next?after=' + after); } catch (error) { say(error.message); return; }
-  current = found.case;
-  document.documentElement.dataset.ready = 'true';
-  if (!current) { say('No case is waiting. New ones appear here.'); setTimeout(show, 5000); return; }
-  after = current.sequence;
-  part('text').textContent = current.extras.text || '';
-  const facts = part('facts');
-  facts.replaceChildren();
-  const shown = Object.entries(current.extras).filter(([name]) => name !== 'text' && name !== 'picture');
-  for (const [name, value] of [['id', current.id], ...shown]) {
-    const row = facts.insertRow();
-    row.insertCell().textContent = name;
-    row.insertCell().textContent = String(value);
-  }
-  part('picture').hidden = true;
-  if (current.picture) await picture(current.id);
-  const choices = part('choices');
-  choices.replaceChildren();
-  current.choices.forEach((name, place) => {
-    const button = document.createElement('button');
-    const key = document.createElement('kbd');
-    key.textContent = place + 1;
-    button.append(name, key);
-    button.addEventListener('click', () => label(name));
-    choices.append(button);
-  });
-  const classes = part('classes');
-  if (!classes.childElementCount) for (const name of current.classes) {
-    const option = document.createElement('option');
-    option.value = name;
-    classes.append(option);
-  }
-  part('other').value = '';
-  part('case').hidden = false;
-  say('');
-}
-
-async function picture(id) {
-  const answer = await fetch('/review/picture?id=' + encodeURIComponent(id), {headers: headers()});
-  if (!answer.ok) return;
-  part('picture').src = URL.createObjectURL(await answer.blob());
-  part('picture').hidden = false;
-}
-
-async function label(name) {
-  if (busy || !current) return;
-  busy = true;
-  const body = {labels: {[current.id]: name}, by: part('who').value || null};
-  try {
-    await ask('/labels', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body)});
-    labelled += 1;
-    part('done').textContent = labelled + ' labelled';
-    await show();
-  } catch (error) { say(error.message); }
-  busy = false;
-}
-
-addEventListener('keydown', (event) => {
-  if (event.target.tagName === 'INPUT' || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === 'n') { part('skip').click(); return; }
-  const button = part('choices').children[Number(event.key) - 1];
-  if (button && !part('case').hidden) button.click();
-});
-part('skip').addEventListener('click', () => { if (!busy) show(); });
-part('other').addEventListener('change', () => {
-  if (current && current.classes.includes(part('other').value)) label(part('other').value);
-});
-part('who').value = localStorage.getItem('reviewer') || '';
-part('who').addEventListener('change', () => localStorage.setItem('reviewer', part('who').value));
-part('token-field').addEventListener('submit', (event) => { event.preventDefault(); show(); });
-show();
-"""
+def asset(name: str) -> str:
+    """A file of the page."""
+    return resources.files("calibrant.deployment").joinpath("assets", name).read_text(encoding="utf-8")
