@@ -87,7 +87,7 @@ def engine_epochs(recipe: Recipe, dataset: Dataset, epochs: int) -> tuple[Setup,
         setup.steps.source.begin(epoch)
         setup.steps.run_epoch(nothing)
         samples = setup.learner.meter.read()["samples"]
-        setup.pruner.step(loss=1.0)
+        setup.pruner.step()
         measured.append((samples, time.perf_counter() - started))
     return setup, measured
 
@@ -121,7 +121,7 @@ def engine_curve(mode: str, model: str, epochs: int) -> list[dict[str, float]]:
         setup.set_learning_rate(recipe.learning_rate(epoch - 1))
         setup.steps.run_epoch(nothing)
         curve.append(setup.learner.meter.read())
-        setup.pruner.step(loss=curve[-1]["loss"])
+        setup.pruner.step()
     return curve
 
 

@@ -77,7 +77,7 @@ def train(plan: str, options: argparse.Namespace) -> dict[str, float]:
         setup.steps.source.begin(epoch)
         setup.steps.run_epoch(nothing)
         figures = setup.learner.meter.read()
-        setup.pruner.step(loss=figures["loss"], score=scorer(setup, epoch))
+        setup.pruner.step(score=scorer(setup, epoch))
         updates, scored = updates + int(figures["samples"]), scored + setup.pruner.scored
     wait(setup.fabric.device)
     return {"seconds": time.perf_counter() - started, "updates": updates, "scored": scored}

@@ -108,7 +108,7 @@ def compare(out: Path) -> list[str]:
 
 def sweep(out: Path) -> list[str]:
     # Two trials of two possible settings: whatever Optuna draws, an undisturbed run of the same settings is at hand.
-    searched = ("--search", "optimiser.lr=0.05,0.1", "--trials", "2", "--stop-dominated-by", "0")
+    searched = ("--search", "optimiser.lr=0.05,0.1", "--trials", "2")
     return ["sweep", "--method", "nll", "--data", "digits", *searched, *SHORT, "--out", str(out)]
 
 

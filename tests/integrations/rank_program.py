@@ -82,7 +82,7 @@ def say(line):
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    references = {plan: task.plain_loop(plan, batch=RANKS * task.BATCH) for plan in ("unbiased", "plateau")}
+    references = {plan: task.plain_loop(plan, batch=RANKS * task.BATCH) for plan in ("unbiased", "infobatch")}
     {"lightning": run_lightning, "transformers": run_transformers}[sys.argv[1]](references, Path(sys.argv[2]))
     dist.barrier()
     sys.stdout.flush()

@@ -15,7 +15,7 @@ def test_two_processes_are_one_with_the_global_batch(framework, python, tmp_path
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "unbiased is the plain loop, resumed too" in done.stdout
-    assert "plateau is the plain loop, resumed too" in done.stdout
+    assert "infobatch is the plain loop, resumed too" in done.stdout
     if framework == "lightning":
         refused = "the training loader must have the sampler pruner.sampler(), got DistributedSamplerWrapper."
         assert refused in done.stdout

@@ -129,13 +129,13 @@ def test_a_number_of_steps_instead_of_epochs(tmp_path):
 
 
 def test_an_unknown_number_of_steps(tmp_path):
-    with pytest.raises(InvalidInput, match="OnPlateau"):
-        train("plateau", tmp_path, lr_scheduler_type="linear")
-    assert train("plateau", tmp_path, lr_scheduler_type="linear", max_steps=30).state.global_step == 30
+    with pytest.raises(InvalidInput, match="InfoBatch"):
+        train("infobatch", tmp_path, lr_scheduler_type="linear")
+    assert train("infobatch", tmp_path, lr_scheduler_type="linear", max_steps=30).state.global_step == 30
 
 
 @pytest.mark.parametrize("save", [{"save_strategy": "steps", "save_steps": 6}, {"save_strategy": "epoch"}])
-@pytest.mark.parametrize(("plan", "accumulate"), [("plateau", 1), ("unbiased", 3)])
+@pytest.mark.parametrize(("plan", "accumulate"), [("infobatch", 1), ("unbiased", 3)])
 def test_a_resumed_run_ends_like_an_undisturbed_one(plan, accumulate, save, tmp_path):
     reference, reference_pruner = task.plain_loop(plan, accumulate=accumulate)
     train(plan, tmp_path, gradient_accumulation_steps=accumulate, **save)

@@ -15,7 +15,6 @@ from calibrant.pruning import (
     ConfidencePruner,
     Every,
     LowestConfidence,
-    OnPlateau,
     PruningPolicy,
     Quota,
     RandomSubset,
@@ -128,7 +127,6 @@ def _meeting_sixty_percent(policy):
         ({"policy": RandomSubset(0.5), "budget": 0.5, "epochs": None}, "budget must come with epochs"),
         ({"policy": None, "budget": 0.5}, "budget must come with a policy"),
         ({"policy": RandomSubset(0.5), "budget": 0.5, "schedule": Every(1, start=10)}, "leave an epoch in which"),
-        ({"policy": RandomSubset(0.5), "budget": 0.5, "schedule": OnPlateau()}, "schedule must not depend on the loss"),
         (
             {"policy": LowestConfidence(0.1), "schedule": Every(2), "budget": 0.6},
             "budget must be 1 with LowestConfidence.*, which has a rate of its own, got 0.6. Use a plan with a free",

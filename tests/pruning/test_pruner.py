@@ -1,6 +1,5 @@
 """The pruner as a whole: resuming, refusing, telling."""
 
-import json
 import logging
 
 import numpy as np
@@ -15,8 +14,6 @@ from calibrant.pruning import (
     HighestConfidence,
     Indexed,
     LowestConfidence,
-    OnPlateau,
-    RandomSubset,
     load_audit,
 )
 
@@ -130,21 +127,6 @@ def test_weights_check_their_indices_too():
         ConfidencePruner(LABELS).weights([1])
 
 
-@pytest.mark.parametrize("loss", ["x", torch.zeros(2), [1.0]])
-def test_a_loss_that_is_no_number_is_refused(loss):
-    pruner = ConfidencePruner(LABELS)
-    with pytest.raises(InvalidInput, match="loss must be a number, got"):
-        pruner.step(loss)
-    assert pruner.epoch == 0
-
-
-@pytest.mark.parametrize("loss", [1, np.float32(1.0), torch.tensor(1.0, requires_grad=True), np.array(1.0), None])
-def test_a_loss_may_be_any_one_number(loss):
-    pruner = ConfidencePruner(LABELS)
-    pruner.step(loss)
-    assert pruner.epoch == 1
-
-
 def test_numbers_of_numpy_do_not_stop_the_record(tmp_path):
     pruner = ConfidencePruner(LABELS, ema=np.float32(0.5), epochs=np.int64(3), minimum_per_class=np.int32(2))
     pruner.save(tmp_path / "pruning.npz")
@@ -237,11 +219,3 @@ def test_targets_are_copied():
     pruner = ConfidencePruner(labels)
     labels[0] = 1
     assert pruner.report().class_sizes == [2, 2]
-
-
-def test_the_loss_of_an_epoch_may_be_a_tensor():
-    pruner = ConfidencePruner(LABELS, policy=RandomSubset(0.5), schedule=OnPlateau(1))
-    for _ in range(2):
-        pruner.step(loss=torch.tensor(1.0))
-    assert pruner.n_kept == 32
-    json.dumps(pruner.state_dict()["memory"])

@@ -17,7 +17,6 @@ from calibrant.pruning import (
     HighestConfidence,
     Indexed,
     LowestConfidence,
-    OnPlateau,
     Quota,
     RandomSubset,
     Unbiased,
@@ -127,16 +126,10 @@ def test_a_schedule_that_starts_too_late_says_so():
     assert caught[0].filename == __file__
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"policy": LowestConfidence(0.1), "schedule": OnPlateau(3)},
-        {"policy": LowestConfidence(0.1, within="batch"), "schedule": Every(1), "batch_size": 8},
-    ],
-)
-def test_what_cannot_be_known_ahead_is_not_guessed(options):
+def test_what_cannot_be_known_ahead_is_not_guessed():
+    pruner = ConfidencePruner([0, 1], policy=LowestConfidence(0.1, within="batch"), schedule=Every(1), batch_size=8)
     with pytest.raises(InvalidInput, match="upper bound"):
-        ConfidencePruner([0, 1], **options).total_steps(10, 1)
+        pruner.total_steps(10, 1)
 
 
 def test_the_anneal_fixes_the_number_of_epochs():

@@ -20,7 +20,7 @@ def load_server():
 
 @pytest.mark.postgres
 def test_two_workers_share_one_study_on_a_real_server(tmp_path, python):
-    """Exactly the trials that were asked for, by both workers, each with a folder of its own as on two machines."""
+    """The trials that were asked for, by both workers, each with a folder of its own as on two machines."""
     spec = SweepSpec(recipe={"epochs": 2}, search=("drop=0.3:0.8",), name="shared")
     places = [tmp_path / name for name in "ab"]
     with load_server()() as url:
@@ -31,8 +31,7 @@ def test_two_workers_share_one_study_on_a_real_server(tmp_path, python):
         assert codes == [0, 0], [(place / "said").read_text() for place in places]
         sweep = Sweep(places[0], spec, storage=url)
         finished = sweep.finished()
-        assert len(finished) == TRIALS
-        assert len({trial.user_attrs["worker"] for trial in finished}) == 2
+        assert TRIALS <= len(finished) <= TRIALS + 1  # both may begin the last one at the same moment
         runs = {place: {path.name for path in (place / "runs").iterdir()} for place in places}
         assert all(runs.values())
         assert set.union(*runs.values()) == {trial.user_attrs["run"] for trial in finished}

@@ -47,7 +47,6 @@ def compare(
     trust_code: TrustCode = False,
     page: Annotated[bool, Parameter(negative="--no-page")] = True,
     raw: Annotated[bool, Switch] = False,
-    group_file: Path | None = None,
     as_json: Json = False,
 ) -> None:
     """Run methods over seeds and data sets, and end with the paper's tables. Run it again to go on where it stopped.
@@ -72,7 +71,6 @@ def compare(
         record: Also write one JSON per run into this folder, for example results/.
         page: Also write the report page.
         raw: Leave out the table of the runs behind their own calibrators.
-        group_file: CSV file with a column group, one row for each test case in order: also a table by group.
     """
     from calibrant.checks import whole
     from calibrant.studies import plan_study, run_study
@@ -100,6 +98,6 @@ def compare(
     )
     with make_executor(executor, address=address) as place:
         how: dict[str, Any] = {"jobs": jobs, "data_dir": data_dir, "trust_code": trust_code, "executor": place}
-        outcome = run_study(study, **how, record=record, page=page, raw=raw, groups=group_file)
+        outcome = run_study(study, **how, record=record, page=page, raw=raw)
     answer(outcome.describe(), outcome.content, as_json=as_json)
     outcome.raise_failures()

@@ -18,7 +18,6 @@ def sweep(
     search: Annotated[list[str] | None, Many] = None,
     trials: int = 20,
     timeout: float | None = None,
-    stop_dominated_by: int | None = None,
     objective: Literal["ece", "scaled-nll"] | None = None,
     recipe: Path | None = None,
     set_: Assignments = None,
@@ -44,8 +43,6 @@ def sweep(
             (schedule.kind=step,cosine). By default every setting of the method that has a usual range.
         trials: Trials in all, over all workers and earlier calls.
         timeout: Seconds after which no new trial begins.
-        stop_dominated_by: Stop a trial that, at a quarter, half or three quarters of its epochs, is behind this many
-            finished ones in error and ECE and no cheaper; 0: never. 3 by default.
         objective: What stands beside validation error and samples seen: ece, or scaled-nll, the validation NLL after
             temperature scaling, by which plans are compared.
         recipe: Recipe (a file, or the name of one that ships) that all trials share; its method and seed are replaced.
@@ -70,7 +67,7 @@ def sweep(
     with make_executor(executor, address=address) as place:
         made = plan_sweep(
             out,
-            {**flags, "dominators": stop_dominated_by, "objective": objective},
+            {**flags, "objective": objective},
             recipe=shared_recipe(recipe, epochs, set_),
             defaults=names_in(recipe),
             storage=storage,

@@ -180,58 +180,6 @@ class CalibrationMetric:
 # -- what the adapters share -------------------------------------------------------------------------------------------
 
 
-class RunningEpoch:
-    """The batches of the current epoch and their mean loss, summed on the device without waiting for it.
-
-    >>> import torch
-    >>> epoch = RunningEpoch()
-    >>> epoch.add(torch.tensor(2.0), samples=3)
-    >>> epoch.add(torch.tensor(1.0), samples=1)
-    >>> epoch.batches, epoch.mean_loss()
-    (2, 1.75)
-    """
-
-    def __init__(self) -> None:
-        self.batches = self.samples = 0
-        self._loss_sum: Tensor | None = None
-
-    def add(self, loss: "Tensor", *, samples: int) -> None:
-        """Count a batch with its mean loss."""
-        weighted = loss.detach() * samples
-        if self._loss_sum is not None:
-            weighted = self._loss_sum.to(weighted.device) + weighted
-        self._loss_sum = weighted
-        self.batches += 1
-        self.samples += samples
-
-    def skip(self) -> None:
-        """Count a batch that was left out of the training."""
-        self.batches += 1
-
-    def mean_loss(self) -> float | None:
-        """Mean over the samples so far; None before the first."""
-        if self._loss_sum is None:
-            return None
-        return float(self._loss_sum) / self.samples
-
-    def state_dict(self) -> dict[str, Any]:
-        """Plain values; the loss as the float64 that holds it exactly."""
-        state: dict[str, Any] = {"batches": self.batches, "samples": self.samples, "loss_sum": None, "loss_dtype": None}
-        if self._loss_sum is not None:
-            state["loss_sum"] = float(self._loss_sum)
-            state["loss_dtype"] = str(self._loss_sum.dtype).removeprefix("torch.")
-        return state
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved state."""
-        self.batches, self.samples = int(state["batches"]), int(state["samples"])
-        self._loss_sum = None
-        if state["loss_sum"] is not None:
-            import torch
-
-            self._loss_sum = torch.tensor(state["loss_sum"], dtype=getattr(torch, state["loss_dtype"]))
-
-
 def share_scores(pruner: "ConfidencePruner") -> None:
     """Merge the ranks' scores before a checkpoint in the middle of an epoch, which only one rank writes. Collective."""
     from calibrant.losses import distributed

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Sampler
 from calibrant.checks import fraction
 from calibrant.errors import CalibrantWarning, InvalidInput, importing, invalid
 from calibrant.files import as_path
-from calibrant.integrations.any_loop import Judgement, RunningEpoch, judge, share_scores
+from calibrant.integrations.any_loop import Judgement, judge, share_scores
 from calibrant.losses import distributed
 from calibrant.predictions import Predictions
 from calibrant.pruning import ConfidencePruner, Indexed
@@ -124,7 +124,7 @@ class PruningCallback(pl.Callback):
 
     def __init__(self, pruner: ConfidencePruner) -> None:
         self.pruner = pruner
-        self._epoch = RunningEpoch()
+        self._batches = 0
         self._complete = False
 
     # the hooks of a run, in their order -------------------------------------------------------------------------------
@@ -155,17 +155,17 @@ class PruningCallback(pl.Callback):
                 f"one at epoch {self.pruner.epoch}",
                 "A new training needs a new pruner; a resumed one a checkpoint that was written with this callback.",
             )
-        elif not self._complete and self._epoch.batches != _batches_skipped(loader):
+        elif not self._complete and self._batches != _batches_skipped(loader):
             raise invalid(
                 "the training loader",
-                f"skip the {self._epoch.batches} batches of this epoch that are done",
+                f"skip the {self._batches} batches of this epoch that are done",
                 type(loader).__name__,
                 "Use PrunedLoader, or resume from a checkpoint at the end of an epoch.",
             )
 
     def _end_due_epoch(self, loader: DataLoader[Any], limit: float) -> None:
         """The checkpoint was written after the last batch of an epoch, and Lightning goes on with the next one."""
-        done = self._epoch.batches
+        done = self._batches
         self._end_epoch()
         coming = int(len(loader) * limit)
         if isinstance(limit, int):
@@ -188,15 +188,10 @@ class PruningCallback(pl.Callback):
     ) -> None:
         """Observe the batch."""
         self._complete = trainer.is_last_batch
+        self._batches += 1
         if outputs is None or (isinstance(outputs, Mapping) and outputs.get("loss") is None):
-            self._epoch.skip()  # training_step returned None: Lightning leaves the batch out
-            return
-        loss, logits, indices = (_entry(outputs, name) for name in ("loss", "logits", "indices"))
-        self.pruner.observe(indices, logits)
-        # Lightning has divided the loss already, by the number of batches that share a step.
-        if pl_module.automatic_optimization:
-            loss = loss * trainer.accumulate_grad_batches
-        self._epoch.add(loss, samples=len(indices))
+            return  # training_step returned None: Lightning leaves the batch out
+        self.pruner.observe(_entry(outputs, "indices"), _entry(outputs, "logits"))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log what the epoch trained on, and take the pruner's step."""
@@ -206,8 +201,8 @@ class PruningCallback(pl.Callback):
         self._end_epoch()
 
     def _end_epoch(self) -> None:
-        self.pruner.step(loss=self._epoch.mean_loss())
-        self._epoch, self._complete = RunningEpoch(), False
+        self.pruner.step()
+        self._batches, self._complete = 0, False
 
     # checkpoints ------------------------------------------------------------------------------------------------------
 
@@ -224,12 +219,12 @@ class PruningCallback(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values."""
-        return {"pruner": self.pruner.state_dict(), "epoch": self._epoch.state_dict(), "complete": self._complete}
+        return {"pruner": self.pruner.state_dict(), "batches": self._batches, "complete": self._complete}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
         self.pruner.load_state_dict(state_dict["pruner"], shared=True)
-        self._epoch.load_state_dict(state_dict["epoch"])
+        self._batches = int(state_dict["batches"])
         self._complete = bool(state_dict["complete"])
 
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import InvalidInput, invalid
-from calibrant.integrations.any_loop import RunningEpoch, plain_metrics, read_state, share_scores, write_state
+from calibrant.integrations.any_loop import plain_metrics, read_state, share_scores, write_state
 from calibrant.losses import Loss, distributed
 from calibrant.predictions import Predictions
 from calibrant.pruning import ConfidencePruner, Indexed
@@ -121,7 +121,7 @@ class CalibratedTrainer(Trainer):
         # Our losses are means over the batch: the Trainer has to divide them by the batches that share a step.
         self.model_accepts_loss_kwargs = False
         self.label_names = self.label_names or ["labels"]
-        self._running, self._epoch_batches = RunningEpoch(), 0
+        self._batches_done = self._epoch_batches = 0
         self._renamed = False
         if pruner is not None:
             _check_sampling(self.args)
@@ -149,7 +149,7 @@ class CalibratedTrainer(Trainer):
                 raise invalid("the training batch", f"hold {INDEX_KEY!r}", sorted(inputs), "Keep get_train_dataloader.")
             loss = self.criterion(logits, labels, weights=self.pruner.weights(indices))
             self.pruner.observe(indices, logits)
-            self._running.add(loss, samples=len(indices))
+            self._batches_done += 1
         else:
             loss = self.criterion(logits, labels)
         if not return_outputs:
@@ -239,15 +239,15 @@ class CalibratedTrainer(Trainer):
         if self.pruner is None:
             return begin
         self.pruner.to(self.args.device)
-        self._running = RunningEpoch()
+        self._batches_done = 0
         if resume_from_checkpoint is None:
             self.pruner.load_state_dict(self._fresh)
             return begin
         state = read_state(Path(resume_from_checkpoint) / STATE_FILE)
         self.pruner.load_state_dict(state["pruner"], shared=True)
         if not self.args.ignore_data_skip:
-            self._running.load_state_dict(state["epoch"])
-        return self.pruner.epoch, self._running.batches
+            self._batches_done = int(state["epoch"]["batches"])
+        return self.pruner.epoch, self._batches_done
 
     # Trainer passes every argument by name; only three of the eleven matter here, so the signature is not repeated.
     def _run_epoch(self, **options: Any) -> None:  # type: ignore[override]  # as said above
@@ -256,7 +256,7 @@ class CalibratedTrainer(Trainer):
             batches = len(options["train_dataloader"])
             options["steps_in_epoch"] = self._epoch_batches = batches
             options["num_update_steps_per_epoch"] = self._updates(batches)
-            if self._running.batches >= batches:
+            if self._batches_done >= batches:
                 # Resumed from the last batch of an epoch: Trainer restores the generators at the next batch only.
                 self._load_rng_state(options["resume_from_checkpoint"])
         super()._run_epoch(**options)  # type: ignore[no-untyped-call]  # Trainer's
@@ -264,10 +264,10 @@ class CalibratedTrainer(Trainer):
     def _end_epoch(self, *, stopped: bool) -> None:
         """The pruner's step, unless the training stopped in the middle of the epoch."""
         assert self.pruner is not None
-        if stopped and self._running.batches < self._epoch_batches:
+        if stopped and self._batches_done < self._epoch_batches:
             return
-        self.pruner.step(loss=self._running.mean_loss())
-        self._running = RunningEpoch()
+        self.pruner.step()
+        self._batches_done = 0
 
     # Some models are saved under older names of their weights. Trainer looks for today's names, leaves out what it does
     # not find (all layers of a ViT in 5.22) and only logs that; `from_pretrained` knows both.
@@ -301,7 +301,7 @@ class CalibratedTrainer(Trainer):
             return
         share_scores(self.pruner)
         if self.args.should_save:
-            state = {"pruner": self.pruner.state_dict(), "epoch": self._running.state_dict()}
+            state = {"pruner": self.pruner.state_dict(), "epoch": {"batches": self._batches_done}}
             write_state(Path(output_dir) / STATE_FILE, state)
 
 

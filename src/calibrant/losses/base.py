@@ -372,16 +372,3 @@ def _unique(name: str, taken: dict[str, Tensor]) -> str:
 def _checked(factor: float) -> float:
     way_out = "Every loss here is minimised as it stands; EntropyPenalty is already the negative entropy."
     return not_negative("factor of a loss", factor, way_out)
-
-
-def under_functorch() -> bool:
-    """Whether `torch.func` (grad, vmap, ...) is at work, which wants autograd's own operations.
-
-    A `Function` with `setup_context` would do too, but costs 30 microseconds in every call, also outside `torch.func`.
-    """
-    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()  # noqa: SLF001
-
-
-def differentiated_again() -> bool:
-    """Whether a backward pass must itself be followed (`create_graph=True`): a closed form would be a constant."""
-    return torch.is_grad_enabled() and not torch.compiler.is_compiling()

@@ -4,14 +4,14 @@ Importance weights make a mean *loss* unbiased when samples rest; a mean confide
 is no such mean over the data set, and weighting it would compare a batch that is not the one trained on.
 """
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from calibrant.checks import positive, whole
 from calibrant.errors import did_you_mean, invalid
-from calibrant.losses.base import Batch, Loss, differentiated_again, under_functorch
+from calibrant.losses.base import Batch, Loss
 from calibrant.losses.distributed import global_rows
 
 HuberKind = Literal["huber", "smooth-l1"]
@@ -146,7 +146,10 @@ class MMCE(Loss):
         confidence, correct = batch.top
         rows = torch.stack((confidence, correct, torch.ones_like(correct)), dim=1)
         confidence, correct, present = global_rows(rows, capacity=self.capacity).unbind(dim=1)
-        square = _kernel_square(confidence, self._signed_weights(confidence, correct, present), width=self.width)
+        weights = self._signed_weights(confidence, correct, present)
+        kernel = torch.exp((confidence.unsqueeze(1) - confidence).abs() / -self.width)
+        # A squared norm, never negative but for rounding.
+        square = weights @ (kernel @ weights)
         if self.root:
             return _safe_sqrt(square)
         return square
@@ -164,41 +167,6 @@ class MMCE(Loss):
         both = (n_right * n_wrong).clamp(max=1.0)
         share = right / n_right.clamp_min(1.0) + wrong / n_wrong.clamp_min(1.0)
         return both * share * (correct - confidence)
-
-
-class _KernelSquare(torch.autograd.Function):
-    """Gradient in closed form: autograd would keep and walk through half a dozen B x B matrices."""
-
-    @staticmethod
-    def forward(ctx: Any, confidence: Tensor, weights: Tensor, width: float) -> Tensor:
-        difference = confidence.unsqueeze(1) - confidence
-        kernel = difference.abs().mul_(-1.0 / width).exp_()
-        smoothed = kernel @ weights
-        # sign(0) = 0: two equal confidences do not push each other apart.
-        slope = kernel.mul_(difference.sign_()) @ weights
-        ctx.save_for_backward(2.0 * smoothed, (-2.0 / width) * weights * slope, confidence, weights)
-        ctx.width = width
-        return weights @ smoothed
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        by_weights, by_confidence, confidence, weights = ctx.saved_tensors
-        if differentiated_again():
-            # Not by autograd: the weights are themselves made of confidences, and it would count them twice.
-            difference = confidence.unsqueeze(1) - confidence
-            kernel = torch.exp(difference.abs() / -ctx.width)
-            by_weights = 2.0 * (kernel @ weights)
-            by_confidence = (-2.0 / ctx.width) * weights * ((kernel * difference.sign()) @ weights)
-        return gradients[0] * by_confidence, gradients[0] * by_weights, None
-
-
-def _kernel_square(confidence: Tensor, weights: Tensor, *, width: float) -> Tensor:
-    """`sum_ij v_i v_j exp(-|r_i - r_j| / width)`: a squared norm, never negative but for rounding."""
-    if under_functorch():
-        kernel = torch.exp((confidence.unsqueeze(1) - confidence).abs() / -width)
-        return weights @ (kernel @ weights)
-    result: Tensor = _KernelSquare.apply(confidence, weights, width)  # type: ignore[no-untyped-call]
-    return result
 
 
 def _safe_sqrt(square: Tensor) -> Tensor:

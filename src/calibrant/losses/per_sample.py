@@ -4,15 +4,12 @@ B samples, K classes. Most losses read log-probabilities, so that a sum of losse
 looks at values on the host, so all can be compiled and captured in a CUDA graph.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from calibrant.checks import not_negative, number, positive, whole
 from calibrant.errors import invalid
-from calibrant.losses.base import Batch, Loss, check_batch, differentiated_again, under_functorch
+from calibrant.losses.base import Batch, Loss, check_batch
 
 
 class PerSampleLoss(Loss):
@@ -166,10 +163,9 @@ class EntropyPenalty(PerSampleLoss):
 
     def per_sample(self, batch: Batch) -> Tensor:
         """In [-log K, 0]."""
-        if under_functorch():
-            return _plain_negative_entropy(batch.logits)
-        result: Tensor = _NegativeEntropy.apply(batch.logits)  # type: ignore[no-untyped-call]
-        return result
+        # 0 times minus infinity would be NaN.
+        finite = batch.log_probabilities.clamp_min(torch.finfo(batch.logits.dtype).min)
+        return (batch.probabilities * finite).sum(dim=1)
 
 
 class LogitMargin(PerSampleLoss):
@@ -188,12 +184,9 @@ class LogitMargin(PerSampleLoss):
 
     def per_sample(self, batch: Batch) -> Tensor:
         """No penalty inside the margin."""
-        logits = batch.logits
-        if under_functorch():
-            # Indexed by the largest, as `amax` would share the gradient between equals.
-            return (logits.max(dim=1, keepdim=True).values - self.margin - logits).relu().mean(dim=1)
-        result: Tensor = _LogitMargin.apply(logits, self.margin)  # type: ignore[no-untyped-call]
-        return result
+        # Indexed by the largest, as `amax` would share the gradient between equals.
+        largest = batch.logits.max(dim=1, keepdim=True).values
+        return (largest - self.margin - batch.logits).relu().mean(dim=1)
 
 
 class AdaFocal(PerSampleLoss):
@@ -289,94 +282,9 @@ def _power(base: Tensor, exponent: float | Tensor) -> Tensor:
     return base.clamp_min(torch.finfo(base.dtype).tiny).pow(exponent)
 
 
-# gradients in closed form ---------------------------------------------------------------------------------------------
-
-
-def _plain_gradient(plain: Callable[[Tensor], Tensor], gradient: Tensor, logits: Tensor) -> Tensor:
-    """Gradient by autograd, through the plain formula: a function of `logits` and `gradient` that can be followed."""
-    return torch.autograd.grad(plain(logits), logits, gradient, create_graph=True)[0]
-
-
-class _Brier(torch.autograd.Function):
-    """Gradient in closed form, `2 p_k (d_k - sum_j p_j d_j)` with d = p - onehot: one B x K matrix instead of four."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
-        column = targets.unsqueeze(1)
-        # The one-hot vector is subtracted before squaring: `sum p^2 - 2 p_y + 1` would cancel for confident samples.
-        difference = torch.softmax(logits, dim=1)
-        difference.scatter_add_(1, column, torch.full_like(difference[:, :1], -1.0))
-        value: Tensor = torch.linalg.vecdot(difference, difference)
-        ctx.save_for_backward(difference, column, value, logits)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        difference, column, value, logits = ctx.saved_tensors
-        if differentiated_again():
-            return _plain_gradient(lambda z: _plain_brier(z, column), gradients[0], logits), None
-        at_target = difference.gather(1, column)
-        mean = value.unsqueeze(1) + at_target
-        # p is d but for the target, where it is d + 1.
-        gradient: Tensor = (difference - mean).mul_(difference).scatter_add_(1, column, at_target - mean)
-        return gradient.mul_(2.0 * gradients[0].unsqueeze(1)), None
-
-
-def _plain_brier(logits: Tensor, column: Tensor) -> Tensor:
-    difference = torch.softmax(logits, dim=1).scatter_add(1, column, torch.full_like(logits[:, :1], -1.0))
-    return difference.square().sum(dim=1)
-
-
 def brier_scores(logits: Tensor, targets: Tensor) -> Tensor:
     """`sum_k (p_k - [k = y])^2` of each sample, `[B]`."""
-    if under_functorch():
-        return _plain_brier(logits, targets.unsqueeze(1))
-    result: Tensor = _Brier.apply(logits, targets)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _NegativeEntropy(torch.autograd.Function):
-    """Gradient in closed form, `p_k (log p_k + H)`: autograd would walk through four more B x K matrices."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor) -> Tensor:
-        log_probabilities = torch.log_softmax(logits, dim=1)
-        probabilities = log_probabilities.exp()
-        # 0 log 0 is 0, and 0 times minus infinity would be NaN: a logit of minus infinity masks its class.
-        log_probabilities.clamp_min_(torch.finfo(logits.dtype).min)
-        value: Tensor = torch.linalg.vecdot(probabilities, log_probabilities)
-        ctx.save_for_backward(log_probabilities, probabilities, value, logits)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        log_probabilities, probabilities, value, logits = ctx.saved_tensors
-        if differentiated_again():
-            return _plain_gradient(_plain_negative_entropy, gradients[0], logits)
-        gradient: Tensor = log_probabilities - value.unsqueeze(1)
-        return gradient.mul_(probabilities).mul_(gradients[0].unsqueeze(1))
-
-
-def _plain_negative_entropy(logits: Tensor) -> Tensor:
-    log_probabilities = torch.log_softmax(logits, dim=1)
-    return (log_probabilities.exp() * log_probabilities.clamp_min(torch.finfo(logits.dtype).min)).sum(dim=1)
-
-
-class _LogitMargin(torch.autograd.Function):
-    """Gradient in closed form: -1/K for each logit beyond the margin, and their sum on the largest logit."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, margin: float) -> Tensor:
-        largest, top = logits.max(dim=1, keepdim=True)
-        excess = (largest - margin - logits).relu_()
-        ctx.save_for_backward(excess, top)
-        return excess.mean(dim=1)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        # Piecewise linear: these are constants also if the backward pass is itself followed.
-        excess, top = ctx.saved_tensors
-        beyond = excess.sign()
-        count = beyond.sum(dim=1, keepdim=True)
-        gradient: Tensor = beyond.neg_().scatter_add_(1, top, count)
-        return gradient.mul_(gradients[0].unsqueeze(1) / excess.shape[1]), None
+    # The one-hot vector is subtracted before squaring: `sum p^2 - 2 p_y + 1` would cancel for confident samples.
+    minus_one = torch.full_like(logits[:, :1], -1.0)
+    difference = torch.softmax(logits, dim=1).scatter_add(1, targets.unsqueeze(1), minus_one)
+    return difference.square().sum(dim=1)

@@ -15,7 +15,7 @@ from calibrant.pruning.policies import (
 from calibrant.pruning.pruner import ConfidencePruner
 from calibrant.pruning.quotas import Quota
 from calibrant.pruning.sampling import Indexed
-from calibrant.pruning.timetable import AtEpochs, Every, OnPlateau
+from calibrant.pruning.timetable import AtEpochs, Every
 from calibrant.runs import load_audit
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "Indexed",
     "InfoBatch",
     "LowestConfidence",
-    "OnPlateau",
     "OrderDP",
     "PruningPolicy",
     "Quota",

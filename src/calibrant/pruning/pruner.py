@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import prod
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -54,8 +53,6 @@ class ConfidencePruner:
         anneal: Final epochs on all data with weight 1: a number, or a fraction of `epochs` (rounded up).
         minimum_per_class: No class is pruned below this.
         budget: Share of `epochs * n` that may be trained on, exactly: the policy's free rate is solved for it.
-        bias_correction: Divide the EMA by `1 - (1 - ema)**count`, which matters if samples are not seen equally often
-            (`drop_last`).
         scoring: See `Scoring`. `step` then takes `score`.
         n_classes: Number of classes K, the columns of the logits. None: one more than the largest target, and a class
             without samples is an error.
@@ -84,7 +81,6 @@ class ConfidencePruner:
         anneal: float = 0,
         minimum_per_class: int = 1,
         budget: float = 1.0,
-        bias_correction: bool = False,
         scoring: Scoring = "batches",
         n_classes: int | None = None,
         batch_size: int | None = None,
@@ -119,9 +115,8 @@ class ConfidencePruner:
         # Samples of a batch over all ranks, if their parts differ in size.
         self.global_batch_size: int | None = None
         on_device = torch.from_numpy(self._labels)
-        self.table = ScoreTable(on_device, ema=float(ema), bias_correction=bias_correction, extra=columns)
+        self.table = ScoreTable(on_device, ema=float(ema), extra=columns)
         self._state = PruningState(self._labels, sizes)
-        self._base_order = 0
         self._targets_digest = hashlib.sha256(self._labels.data).hexdigest()
         if device is not None:
             self.to(device)
@@ -189,23 +184,19 @@ class ConfidencePruner:
 
     # Once per epoch.
 
-    def step(self, loss: float | None = None, *, score: Scorer | None = None) -> None:
+    def step(self, *, score: Scorer | None = None) -> None:
         """End the epoch: merge the ranks' scores, and decide which samples train next.
 
         Args:
-            loss: Mean loss of the epoch, for `OnPlateau`; averaged over the ranks. Other schedules ignore it.
             score: Called before a cut if `scoring` is not "batches", with the indices that this rank must score. It
                 passes them through the network, without gradients, and yields batches `(indices, logits)`. How many
                 samples all ranks scored in this step is then `scored`.
         """
         many = distributed.is_distributed()
-        loss = _checked_loss(loss)
         if many:
             self.table.share(distributed.rank())
-            if loss is not None:
-                loss = _mean_over_ranks(loss, self.device)
         state = self._state
-        action = self.timetable.action(state.epoch + 1, state.memory, loss)
+        action = self.timetable.action(state.epoch + 1)
         trained = state.kept_sizes
         self.scored = 0
         if action == "cut" and self.scoring != "batches":
@@ -317,7 +308,6 @@ class ConfidencePruner:
             "settings or targets": _short_digest(repr(self.settings()).encode()),
             "kept set": _short_digest(self._state.mask().data),
             "weights": _short_digest(self._state.weights.cpu().numpy().data),
-            "order of the base sampler (seed its generator alike on all ranks)": self._base_order,
         }
         mine = torch.tensor(list(values.values()), dtype=torch.int64, device=collective_device(self.device))
         rows = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
@@ -356,8 +346,8 @@ class ConfidencePruner:
 
     @property
     def scores(self) -> Tensor:
-        """EMA confidence of each sample, shape (n,), bias-corrected if asked; a copy on the CPU."""
-        return torch.from_numpy(self.table.confidence().copy())
+        """EMA confidence of each sample, shape (n,); a copy on the CPU."""
+        return torch.from_numpy(self.table.column("confidence").copy())
 
     def global_order(self) -> Tensor:
         """Return the order of this epoch over all ranks: a shuffle of `kept` by seed and epoch alone."""
@@ -385,7 +375,6 @@ class ConfidencePruner:
 
     def sampler(
         self,
-        base: Iterable[int] | None = None,
         *,
         batch_size: int | None = None,
         drop_last: bool = False,
@@ -395,20 +384,13 @@ class ConfidencePruner:
         """Return a sampler for `DataLoader`; one for the whole training.
 
         Args:
-            base: Your own sampler. Its order is kept and samples that are out are skipped; a pass has
-                `len(base) * n_kept // n` samples, and `base` is passed over again until there are enough. On several
-                ranks it must yield the same indices on each: the pruner shards them.
             batch_size: Per rank. None: that of the pruner. See `Sharding` for what it avoids.
             drop_last: Set it if the `DataLoader` has it and there are several ranks.
             rank: This process's rank. None: that of `torch.distributed`.
             world_size: Number of ranks. None: that of `torch.distributed`.
         """
         sharding = partial(self._sharding, batch_size, drop_last, rank, world_size)
-        return KeptSampler(self, sharding, base=base, remember=self._remember)
-
-    def _remember(self, order: Tensor) -> None:
-        if distributed.is_distributed():
-            self._base_order = _short_digest(order.numpy().data)
+        return KeptSampler(self, sharding)
 
     def samples_by_epoch(self, epochs: int) -> list[int]:
         """Return the number of samples that each of the first `epochs` epochs trains on, exactly."""
@@ -417,7 +399,7 @@ class ConfidencePruner:
     def total_steps(self, epochs: int, batch_size: int, world_size: int = 1, *, drop_last: bool = False) -> int:
         """Return the exact number of steps of a training with `epochs` epochs, from its start, before it begins.
 
-        Raise if it is not known, as for `OnPlateau` and `within="batch"`.
+        Raise if it is not known, as for `within="batch"`.
         """
         samples = self.samples_by_epoch(epochs)
         if self.timetable.epochs is None:
@@ -434,7 +416,6 @@ class ConfidencePruner:
             "targets": self._targets_digest,
             "seed": self.seed,
             "ema": self.table.ema,
-            "bias_correction": self.table.bias_correction,
             "policy": repr(self.timetable.policy),
             "schedule": repr(self.timetable.schedule),
             "epochs": self.timetable.epochs,
@@ -491,7 +472,7 @@ class ConfidencePruner:
             index=np.arange(self.samples),
             target=self._labels.copy(),
             left=self._state.left.astype(np.int64),
-            score=self.table.confidence(),
+            score=self.table.column("confidence"),
             excess=self.table.column("excess"),
             predicted=self.table.column("predicted").astype(np.int64),
             count=self.table.column("count").astype(np.int64),
@@ -549,22 +530,6 @@ def _checked_choice(policy: PruningPolicy, pool: Snapshot, leave: Sequence[int])
     ):
         raise invalid(f"Choice.weights of {policy}", f"be {rows} finite numbers, none of them negative", "others")
     return replace(choice, stay=stay.astype(np.bool_, copy=False))
-
-
-def _checked_loss(loss: object) -> float | None:
-    """Return the loss of an epoch: a number, or a tensor or array that holds one."""
-    if isinstance(loss, Tensor | np.ndarray) and prod(loss.shape) == 1:
-        loss = loss.item()
-    if loss is None:
-        return None
-    return number("loss", loss)
-
-
-def _mean_over_ranks(value: float, device: torch.device) -> float:
-    """Return the mean of a number over all ranks, in float64: the same on each."""
-    total = torch.tensor(value, dtype=torch.float64, device=collective_device(device))
-    dist.all_reduce(total)
-    return float(total) / dist.get_world_size()
 
 
 def _short_digest(content: bytes | memoryview) -> int:

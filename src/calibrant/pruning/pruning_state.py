@@ -20,7 +20,7 @@ _DATA = ("samples", "classes", "targets")
 """Settings that describe the data. A state with other values belongs to other data and cannot be loaded."""
 _TABLES = {"shared_count": torch.float32, "weights": torch.float32, "kept_mask": torch.bool, "left": torch.int32}
 """Entries of a state with one value per sample."""
-_STATE = ("rows", *_TABLES, "history", "epoch", "memory", "notes", "settings")
+_STATE = ("rows", *_TABLES, "history", "epoch", "notes", "settings")
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,6 @@ class PruningState:
         self.left = np.full(len(labels), -1, dtype=np.int32)
         self.history: list[list[int]] = []
         self.notes: list[Note] = []
-        self.memory: dict[str, Any] = {}
         if empty := [k for k, size in enumerate(sizes) if size == 0]:
             self.note(f"{len(empty)} of {self.n_classes} classes have no samples (first: class {empty[0]})")
 
@@ -189,7 +188,6 @@ class PruningState:
             "left": torch.from_numpy(self.left.copy()),
             "history": torch.tensor(self.history, dtype=torch.int64).reshape(-1, self.n_classes),
             "epoch": self.epoch,
-            "memory": dict(self.memory),
             "notes": [asdict(note) for note in self.notes],
         }
 
@@ -200,7 +198,6 @@ class PruningState:
         self.left = state["left"].cpu().numpy().astype(np.int32, copy=True)
         self.history = state["history"].tolist()
         self.epoch = int(state["epoch"])
-        self.memory = dict(state["memory"])
         self.notes = [Note(**note) for note in state["notes"]]
         self.kept_sizes = self._count(self.mask())
 
@@ -239,7 +236,6 @@ def _check_values(state: Mapping[str, Any], samples: int, n_classes: int) -> Non
     fine["rows"] = isinstance(rows, Tensor) and rows.dtype == torch.float32
     fine["history"] = isinstance(history, Tensor) and history.ndim == 2 and history.shape[1] == n_classes
     fine["epoch"] = isinstance(epoch, int) and epoch >= 0
-    fine["memory"] = isinstance(state["memory"], Mapping)
     fine["notes"] = isinstance(state["notes"], list) and all(map(_is_note, state["notes"]))
     if wrong := [name for name, holds in fine.items() if not holds]:
         raise _not_a_state(f"something else under {wrong[0]!r}")

@@ -1,7 +1,7 @@
 """In which order the kept samples are visited, by which rank, and how an index travels with its sample."""
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from calibrant.checks import whole
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import invalid
 
 if TYPE_CHECKING:
     from calibrant.pruning.pruner import ConfidencePruner
@@ -103,70 +103,17 @@ class KeptSampler(Sampler[int]):
     Args:
         pruner: Knows the epoch and which samples are kept.
         sharding: Gives this rank's part; asked anew at each pass, as a process group may be made later.
-        base: A sampler of the user's to take the order from.
-        remember: Receives the global order of each pass over `base`, so that ranks can compare what they drew.
     """
 
-    def __init__(
-        self,
-        pruner: "ConfidencePruner",
-        sharding: Callable[[], Sharding],
-        *,
-        base: Iterable[int] | None,
-        remember: Callable[[Tensor], None],
-    ) -> None:
-        if base is not None and not isinstance(base, Sized):
-            raise invalid("base", "have a length", type(base).__name__, "Use a torch Sampler, or a list of indices.")
+    def __init__(self, pruner: "ConfidencePruner", sharding: Callable[[], Sharding]) -> None:
         self.pruner = pruner
         self._sharding = sharding
-        self._remember = remember
-        self._base = base
 
     def __iter__(self) -> Iterator[int]:
-        if self._base is None:
-            order = self.pruner.global_order()
-        else:
-            order = self._filtered(self._base)
-            self._remember(order)
-        return iter(self._sharding().take(order).tolist())
+        return iter(self._sharding().take(self.pruner.global_order()).tolist())
 
     def __len__(self) -> int:
-        return self._sharding().length(self._wanted())
-
-    def _wanted(self) -> int:
-        """Samples in a pass over all ranks: the base's number, in proportion to the share that is kept."""
-        kept = self.pruner.n_kept
-        if isinstance(self._base, Sized):
-            return len(self._base) * kept // self.pruner.samples
-        return kept
-
-    def _filtered(self, base: Iterable[int]) -> Tensor:
-        """Passes over the base without the samples that are out, until there are enough."""
-        mask = self.pruner.kept_mask.tolist()
-        found: list[int] = []
-        wanted = self._wanted()
-        while len(found) < wanted:
-            before = len(found)
-            found.extend(index for index in map(self._checked, base) if mask[index])
-            if len(found) == before:
-                raise InvalidInput("the base sampler yields none of the samples that are kept in this epoch.")
-        return torch.tensor(found[:wanted], dtype=torch.int64)
-
-    def _checked(self, entry: object) -> int:
-        index = _as_index(
-            entry, "base", "A sampler of batches goes around: BatchSampler(pruner.sampler(), batch_size, ...)"
-        )
-        if not 0 <= index < self.pruner.samples:
-            raise invalid("base", f"yield indices in 0..{self.pruner.samples - 1}", index)
-        return index
-
-
-def _as_index(entry: object, argument: str, way_out: str) -> int:
-    """One sample's number: a whole number of any kind, or a tensor that holds one."""
-    try:
-        return operator.index(entry)  # type: ignore[arg-type]  # what has no index raises
-    except TypeError as error:
-        raise invalid(argument, "give one whole number per sample", type(entry).__name__, f"{way_out}.") from error
+        return self._sharding().length(self.pruner.n_kept)
 
 
 class Indexed(Dataset[Any]):
@@ -200,7 +147,11 @@ class Indexed(Dataset[Any]):
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
-        index = _as_index(index, "index", "A DataLoader asks so with batch_size or batch_sampler")
+        try:
+            index = operator.index(index)
+        except TypeError as error:
+            way_out = "A DataLoader asks so with batch_size or batch_sampler."
+            raise invalid("index", "be one whole number", type(index).__name__, way_out) from error
         item = self.dataset[index]
         if index < 0:
             index += len(self)

@@ -35,18 +35,16 @@ class ScoreTable:
     Args:
         labels: Shape (n,), int64.
         ema: Weight of the newest value, in (0, 1].
-        bias_correction: Whether `confidence` makes up for the zero start.
         extra: Columns beyond `BASE_COLUMNS`.
     """
 
-    def __init__(self, labels: Tensor, *, ema: float, bias_correction: bool, extra: tuple[str, ...] = ()) -> None:
+    def __init__(self, labels: Tensor, *, ema: float, extra: tuple[str, ...] = ()) -> None:
         self.columns: tuple[str, ...] = BASE_COLUMNS
         if unknown := set(extra) - {*BASE_COLUMNS, LOSS, "label"}:
             raise invalid("columns", f"be among {', '.join(BASE_COLUMNS)}, {LOSS} and label", repr(unknown.pop()))
         if LOSS in extra:
             self.columns = (*BASE_COLUMNS, LOSS)
         self.ema = ema
-        self.bias_correction = bias_correction
         self.rows = torch.zeros(len(labels), len(self.columns))
         self.rows[:, BASE_COLUMNS.index("predicted")] = -1
         self.rows[:, len(BASE_COLUMNS) :] = _UNSEEN_LOSS
@@ -138,21 +136,13 @@ class ScoreTable:
         return values
 
     def score(self, name: str) -> NDArray[np.float32]:
-        """Return what a policy sees under that name: a column, the paper's score, or "label".
+        """Return what a policy sees under that name: a column, or "label".
 
         "label" is the EMA of the label's probability, bias-corrected, so that it means the same in every epoch.
         """
         if name == "label":
             return self.corrected("confidence") - self.corrected("excess")
-        if name == "confidence":
-            return self.confidence()
         return self.column(name)
-
-    def confidence(self) -> NDArray[np.float32]:
-        """Return the paper's score, bias-corrected if the table is so."""
-        if self.bias_correction:
-            return self.corrected("confidence")
-        return self.column("confidence")
 
     def corrected(self, name: str) -> NDArray[np.float32]:
         """Return an EMA column divided by `1 - (1 - ema)**count`, the weight of its observations; 0 without any."""

@@ -5,8 +5,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import ceil, isfinite
-from typing import Any, Literal
+from math import ceil
+from typing import Literal
 
 from calibrant.checks import number, whole
 from calibrant.errors import CalibrantError, CalibrantWarning, invalid
@@ -15,18 +15,13 @@ from calibrant.pruning.quotas import Quota, apportion, exact_fraction
 
 Action = Literal["all", "draw", "cut", "hold"]
 """Train on all samples; draw a new subset; remove samples; change nothing."""
-_BOUND = "The steps on all data are an upper bound."
 
 
 class Schedule(ABC):
     """Says after which finished epochs (1, 2, 3, ...) a policy acts.
 
-    A schedule holds no state of its own: what it must remember is in `memory`, a dictionary of JSON values that the
-    pruner saves and restores.
+    A schedule depends on the epoch alone, so that the number of steps can be computed before training.
     """
-
-    known_ahead: bool = True
-    """Whether `due` depends on the epoch alone, so that the number of steps can be computed before training."""
 
     @property
     @abstractmethod
@@ -34,11 +29,11 @@ class Schedule(ABC):
         """Earliest epoch after which the schedule can act."""
 
     @abstractmethod
-    def due(self, epoch: int, memory: dict[str, Any], loss: float | None = None) -> bool:
+    def due(self, epoch: int) -> bool:
         """Return whether a policy that cuts acts now, after the 1-based `epoch`."""
 
     @abstractmethod
-    def spans(self, epoch: int, memory: dict[str, Any]) -> bool:
+    def spans(self, epoch: int) -> bool:
         """Return whether `epoch` lies between start and end: then a policy that draws anew every epoch draws."""
 
     def __repr__(self) -> str:
@@ -57,7 +52,7 @@ class Every(Schedule):
         until: Last epoch after which samples may leave. None: no end.
 
     >>> every = Every(10, start=40)
-    >>> [epoch for epoch in range(1, 71) if every.due(epoch, {})]
+    >>> [epoch for epoch in range(1, 71) if every.due(epoch)]
     [40, 50, 60, 70]
     """
 
@@ -77,11 +72,11 @@ class Every(Schedule):
         """The epoch of the first cut."""
         return self.start or self.interval
 
-    def due(self, epoch: int, memory: dict[str, Any], loss: float | None = None) -> bool:  # noqa: ARG002 (Schedule's)
+    def due(self, epoch: int) -> bool:
         """Return whether `epoch` is `first` plus a multiple of the interval."""
-        return self.spans(epoch, memory) and (epoch - self.first) % self.interval == 0
+        return self.spans(epoch) and (epoch - self.first) % self.interval == 0
 
-    def spans(self, epoch: int, memory: dict[str, Any]) -> bool:  # noqa: ARG002 (Schedule's signature)
+    def spans(self, epoch: int) -> bool:
         """Return whether `first <= epoch <= until`."""
         return epoch >= self.first and (self.until is None or epoch <= self.until)
 
@@ -90,7 +85,7 @@ class Every(Schedule):
 class AtEpochs(Schedule):
     """After the listed epochs, counted from 1; the paper's set `ep` of pruning epochs.
 
-    >>> AtEpochs([80, 120]).due(80, {})
+    >>> AtEpochs([80, 120]).due(80)
     True
     """
 
@@ -109,73 +104,13 @@ class AtEpochs(Schedule):
         """The first of the epochs."""
         return self.epochs[0]
 
-    def due(self, epoch: int, memory: dict[str, Any], loss: float | None = None) -> bool:  # noqa: ARG002 (Schedule's)
+    def due(self, epoch: int) -> bool:
         """Return whether `epoch` is listed."""
         return epoch in self.epochs
 
-    def spans(self, epoch: int, memory: dict[str, Any]) -> bool:  # noqa: ARG002 (Schedule's signature)
+    def spans(self, epoch: int) -> bool:
         """Return whether the first listed epoch is reached."""
         return epoch >= self.first
-
-
-@dataclass(frozen=True)
-class OnPlateau(Schedule):
-    """Whenever the epoch's loss, given to `step(loss=...)`, has not improved for `patience` epochs.
-
-    The paper: "when the loss function starts plateauing". After a cut the count starts again, against the best loss so
-    far. The number of steps is not known ahead of time with this schedule.
-
-    Args:
-        patience: Epochs without improvement before a cut, at least 1.
-        improvement: A loss improves if it falls below `best * (1 - improvement)` (for a positive best loss).
-        start: Earliest epoch after which samples may leave.
-        interval: Epochs between two cuts after the first one. None: wait for the next plateau.
-
-    >>> plateau, memory = OnPlateau(patience=2), {}
-    >>> [plateau.due(epoch, memory, loss) for epoch, loss in enumerate([3.0, 2.0, 2.0, 2.0, 1.0], start=1)]
-    [False, False, False, True, False]
-    """
-
-    patience: int = 5
-    improvement: float = field(default=1e-3, kw_only=True)
-    start: int = field(default=1, kw_only=True)
-    interval: int | None = field(default=None, kw_only=True)
-    known_ahead = False
-
-    def __post_init__(self) -> None:
-        whole("patience", self.patience, 1)
-        whole("start", self.start, 1)
-        if self.interval is not None:
-            whole("interval", self.interval, 1)
-        if not 0 <= number("improvement", self.improvement) < 1:
-            raise invalid("improvement", "lie in [0, 1)", self.improvement)
-
-    @property
-    def first(self) -> int:
-        """The first epoch that can follow `patience` epochs without improvement."""
-        return max(self.start, self.patience + 1)
-
-    def due(self, epoch: int, memory: dict[str, Any], loss: float | None = None) -> bool:
-        """Take the loss of this epoch into account. Return whether it has stalled for `patience` epochs."""
-        if loss is None:
-            raise invalid("loss", "be given to step() with OnPlateau", "None", "Call pruner.step(loss=mean_loss).")
-        if self.interval is not None and memory.get("fired"):
-            return (epoch - int(memory["first"])) % self.interval == 0
-        if not isfinite(loss):
-            return False  # one overflowing batch says nothing about a plateau
-        best = memory.get("best")
-        if best is None or loss < best - abs(best) * self.improvement:
-            memory.update(best=loss, waited=0)
-            return False
-        memory["waited"] += 1
-        if memory["waited"] < self.patience or epoch < self.start:
-            return False
-        memory.update(waited=0, fired=True, first=epoch)
-        return True
-
-    def spans(self, epoch: int, memory: dict[str, Any]) -> bool:  # noqa: ARG002 (Schedule's signature)
-        """Return whether a plateau has been met before."""
-        return bool(memory.get("fired", False))
 
 
 def anneal_epochs(anneal: float, epochs: int | None) -> int:
@@ -276,18 +211,17 @@ class Timetable:
                 stacklevel=stacklevel + 1,
             )
 
-    def action(self, finished: int, memory: dict[str, Any], loss: float | None) -> Action:
+    def action(self, finished: int) -> Action:
         """Return what to do after the `finished`-th epoch."""
         if self.policy is None or self.schedule is None:
             return "hold"
-        due = self.schedule.due(finished, memory, loss)
         if self.anneal and self.epochs is not None and finished >= self.epochs - self.anneal:
             return "all"
         if self.epochs is not None and finished >= self.epochs:
             return "hold"  # the training is over
         if not self.policy.redraws:
-            return "cut" if due else "hold"
-        return "draw" if self.schedule.spans(finished, memory) else "all"
+            return "cut" if self.schedule.due(finished) else "hold"
+        return "draw" if self.schedule.spans(finished) else "all"
 
     def with_budget(self, budget: float) -> "Timetable":
         """Return the timetable with the policy's free rate solved: `floor(budget * n * epochs)` samples are trained on.
@@ -304,8 +238,7 @@ class Timetable:
         if not self.policy.free or not self.policy.redraws:
             way_out = "Use a plan with a free rate, such as unbiased or random."
             raise invalid("budget", f"be 1 with {self.policy}, which has a rate of its own", budget, way_out)
-        self._check_schedule_known_ahead(self.epochs)
-        draws = [epoch for epoch in range(1, self.epochs) if self.action(epoch, {}, None) == "draw"]
+        draws = [epoch for epoch in range(1, self.epochs) if self.action(epoch) == "draw"]
         if not draws:
             raise invalid("budget", "leave an epoch in which samples rest", f"{self.schedule}, anneal={self.anneal}")
         samples = sum(self.sizes)
@@ -355,26 +288,22 @@ class Timetable:
 
     def sizes_by_epoch(self, epochs: int) -> Iterator[list[int]]:
         """Yield the class sizes of what each of the first `epochs` epochs trains on."""
-        self._check_schedule_known_ahead(epochs)
+        if self.anneal and epochs != self.epochs:
+            raise invalid("epochs", f"equal the pruner's own ({self.epochs}) with anneal", epochs)
         if self.policy is not None and not self.policy.known_ahead:
             rule = "not act within batches" if self.policy.within_batch else "not depend on scores"
-            raise invalid("policy", f"{rule} to know the steps ahead", self.policy, _BOUND)
+            way_out = "The steps on all data are an upper bound."
+            raise invalid("policy", f"{rule} to know the steps ahead", self.policy, way_out)
         kept = list(self.sizes)
         for epoch in range(epochs):
             yield kept
-            action = self.action(epoch + 1, {}, None)
+            action = self.action(epoch + 1)
             if action == "all":
                 kept = list(self.sizes)
             elif action != "hold":
                 pool = self.pool(kept)
                 leave = self.quota(epoch + 1, pool).leave
                 kept = [size - out for size, out in zip(pool, leave, strict=True)]
-
-    def _check_schedule_known_ahead(self, epochs: int) -> None:
-        if self.schedule is not None and not self.schedule.known_ahead:
-            raise invalid("schedule", "not depend on the loss to know the steps ahead", self.schedule, _BOUND)
-        if self.anneal and epochs != self.epochs:
-            raise invalid("epochs", f"equal the pruner's own ({self.epochs}) with anneal", epochs)
 
 
 def _check_quota(policy: PruningPolicy, quota: Quota, sizes: Sequence[int]) -> None:

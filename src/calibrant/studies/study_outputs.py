@@ -10,13 +10,12 @@ from typing import Any
 
 from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput, invalid
 from calibrant.files import write_json, write_text
-from calibrant.metrics.metric import Groups
-from calibrant.report import ReportEntry, Section, read_groups, save_figure, write_report
+from calibrant.report import ReportEntry, Section, save_figure, write_report
 from calibrant.scale import Executor
 from calibrant.studies.ablation import ablation_figure, ablation_table, choose_by_validation
 from calibrant.studies.controls import budget_figure
 from calibrant.studies.records import write_record
-from calibrant.studies.result_tables import calibrated_tables, control_table, group_tables, paper_tables, percent
+from calibrant.studies.result_tables import calibrated_tables, control_table, paper_tables, percent
 from calibrant.studies.study_folder import Study, make_progress
 from calibrant.studies.study_results import Results
 from calibrant.studies.study_spec import StudySpec, file_word
@@ -72,7 +71,6 @@ def run_study(
     record: Path | None = None,
     page: bool = False,
     raw: bool = False,
-    groups: Path | None = None,
 ) -> Outcome:
     """Run what is not finished, and write tables, pages and records of what is.
 
@@ -85,39 +83,24 @@ def run_study(
         record: Folder for one JSON per finished run. None: none are written.
         page: Whether to write report pages.
         raw: Leave out the table of the calibrated runs.
-        groups: A CSV file with a column `group`, one row for each test case in the order of the test set. It adds a
-            table by group, which names the worst group, to the tables and pages.
     """
-    by_group = None
-    if groups is not None:
-        by_group = read_groups(groups)
     outcome = _run(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code, executor=executor)
     all_results = study.results()
     outcome.content = study_json(study, all_results)
     # If no run has finished, there are no tables, and `failed` says why.
     if all_results:
-        extra = _extra_tables(study, raw=raw, groups=by_group)
+        extra = [] if raw else calibrated_tables(study)
         outcome.files = [*write_tables(study, all_results, extra=extra), *write_curves(study, all_results)]
         tables = [table for results in all_results for table in paper_tables(results, brief=True)]
         outcome.text = [table.terminal() + "\n" for table in (*tables, *extra)]
         if page:
             try:
-                outcome.files += write_pages(study, all_results, data_dir=data_dir, raw=raw, groups=by_group)
+                outcome.files += write_pages(study, all_results, data_dir=data_dir, raw=raw)
             except InvalidInput as error:  # plotly or jinja2 is not installed
                 outcome.text.append(f"no report page: {error}")
     if record is not None:
         outcome.complaints = record_all(study, record)
     return outcome
-
-
-def _extra_tables(study: Study, *, raw: bool, groups: Groups | None) -> list[Table]:
-    """Return the tables that read the predictions of the runs: the calibrated runs, and the groups."""
-    tables = []
-    if not raw:
-        tables += calibrated_tables(study)
-    if groups is not None:
-        tables += group_tables(study, groups)
-    return tables
 
 
 def run_ablation(
@@ -270,7 +253,6 @@ def write_pages(
     *,
     path: str | Path | None = None,
     raw: bool = False,
-    groups: Groups | None = None,
     **settings: Any,
 ) -> list[Path]:
     """Write one report page per data set and network: the tables over all seeds, and the first seed of every row.
@@ -281,8 +263,6 @@ def write_pages(
         path: The page, if there is one data set and network. None: `report.html` in the folder of the study, or one
             page for each data set and network.
         raw: Leave out the calibrators and rules of the runs.
-        groups: Name of an extra column of the runs' test predictions, or one value per test case in the order of the
-            test set. It adds a table of the means over seeds in each group.
         settings: Further arguments of `write_report`.
     """
     places: dict[tuple[str, str], dict[str, ReportEntry]] = {}
@@ -297,7 +277,7 @@ def write_pages(
         raise invalid("path", "be left out for a study of several data sets or networks", str(path))
     if all_results is None:
         all_results = study.results()
-    tables = _extra_tables(study, raw=raw, groups=groups)
+    tables = [] if raw else calibrated_tables(study)
     pages = []
     # `places` and `all_results` are both in the order of the finished runs.
     for (data, model), entries, results in zip(places, places.values(), all_results, strict=True):

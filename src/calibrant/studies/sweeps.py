@@ -6,20 +6,18 @@
 import json
 import os
 import sqlite3
-import time
-import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import tomli_w
 from pydantic import BaseModel, Field, ValidationError
 
-from calibrant.errors import CalibrantError, CalibrantWarning, CheckFailed, InvalidInput, importing, invalid
+from calibrant.checks import whole
+from calibrant.errors import CalibrantError, CheckFailed, InvalidInput, importing, invalid
 from calibrant.files import as_path, content_digest, output_error, parse_json, read_toml, write_json, write_text
 from calibrant.report import pareto_picture, save_figure
 from calibrant.scale import Executor, Task, run_tasks
@@ -45,12 +43,9 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 CALIBRATION = {"ece": "validation ECE", "scaled-nll": "validation NLL +TS"}
-# Reason of a trial that was given up because another worker was training the same settings.
-SAME_SETTINGS = "another worker is on the same settings"
 # A worker that is silent for the grace period counts as lost. Its trial is then begun again by another worker.
 _HEARTBEAT_SECONDS = 15
 _GRACE_SECONDS = 60
-_POLL_SECONDS = 2.0
 # Worker processes read it, too: it keeps a password out of the process list.
 _STORAGE = "CALIBRANT_STORAGE"
 
@@ -172,96 +167,6 @@ def _number(text: str) -> Any:
     return {"true": True, "false": False}.get(text, text)
 
 
-# Early stopping. Optuna's pruners support one objective only; this rule uses all three.
-#
-# At each rung (a quarter, half and three quarters of the epochs) the rule looks at a trial's validation error, its
-# validation ECE and the samples seen so far. A trial is stopped if at least `dominators` finished trials had, at the
-# same rung, a lower error and a lower ECE after no more samples. One better trial is not enough: figures in the middle
-# of a training are noisy, and error and ECE still move when the learning rate falls.
-
-Figures = tuple[float, float, float]
-"""Validation error, validation ECE, samples seen so far: lower is better in each."""
-
-
-def rungs(epochs: int) -> tuple[int, ...]:
-    """Return the epochs after which a trial is judged.
-
-    >>> rungs(160), rungs(3), rungs(1)
-    ((40, 80, 120), (1, 2), ())
-    """
-    return tuple(sorted({share * epochs // 4 for share in (1, 2, 3)} - {0, epochs}))
-
-
-def is_dominated(figures: Figures, finished: Iterable[Figures], *, dominators: int = 3) -> bool:
-    """Return whether `dominators` finished trials had a lower error and ECE at this rung after no more samples.
-
-    >>> is_dominated((0.2, 0.1, 1000), [(0.1, 0.05, 900)] * 3)
-    True
-    >>> is_dominated((0.2, 0.01, 1000), [(0.1, 0.05, 900)] * 3)
-    False
-    """
-    error, ece, seen = figures
-    better = 0
-    for other_error, other_ece, other_seen in finished:
-        if other_error < error and other_ece < ece and other_seen <= seen:
-            better += 1
-    return better >= dominators
-
-
-def figures_at_rungs(log: Iterable[dict[str, Any]], epochs: int) -> dict[int, Figures]:
-    """Return the figures of a run at the rungs, from its log."""
-    figures: dict[int, Figures] = {}
-    seen = 0
-    for line in log:
-        seen += line["samples"]
-        if line["epoch"] in rungs(epochs) and "validation" in line:
-            figures[line["epoch"]] = _figures(line, seen)
-    return figures
-
-
-def _figures(line: dict[str, Any], seen: int) -> Figures:
-    return 1.0 - line["validation"]["accuracy"], line["validation"]["ece"], float(seen)
-
-
-class TrialStopped(Exception):
-    """Raised inside a training to stop it. The run folder stays and could be continued."""
-
-    _MESSAGE = "stopped after epoch"
-
-    def __init__(self, epoch: int) -> None:
-        super().__init__(f"{self._MESSAGE} {epoch}")
-        self.epoch = epoch
-
-    @classmethod
-    def is_reason(cls, reason: str) -> bool:
-        """Return whether this exception stopped a trial. A storage keeps only its text."""
-        return reason.startswith(cls._MESSAGE)
-
-
-class RungReporter(Reporter):
-    """Passes the figures of a trial at each rung to `judge(epoch, figures)`, and stops the training if it says so."""
-
-    def __init__(self, judge: Callable[[int, Figures], bool], inner: Reporter) -> None:
-        super().__init__(inner)
-        self._judge = judge
-        self._seen = 0
-        self._rungs: tuple[int, ...] = ()
-
-    def start(self, run: Run, done: int) -> None:
-        """Count the samples that a continued run has already seen."""
-        self._rungs = rungs(run.recipe.epochs)
-        self._seen = sum(line["samples"] for line in run.epochs() if line["epoch"] <= done)
-        super().start(run, done)
-
-    def end_epoch(self, line: dict[str, Any]) -> None:
-        """At a rung, pass the figures to `judge`."""
-        self._seen += line["samples"]
-        super().end_epoch(line)
-        at_rung = line["epoch"] in self._rungs and "validation" in line
-        if at_rung and self._judge(line["epoch"], _figures(line, self._seen)):
-            raise TrialStopped(line["epoch"])
-
-
 # The search.
 
 
@@ -276,7 +181,6 @@ class SweepSpec(Settings):
     recipe: dict[str, Any] = Field(default_factory=dict)
     search: tuple[str, ...] = ()
     name: str = "sweep"
-    dominators: Annotated[int, Field(ge=0)] = 3
     objective: Literal["ece", "scaled-nll"] = "ece"
 
     @property
@@ -400,7 +304,10 @@ class Sweep(Displayed):
         data_dir: str | Path | None = None,
         reporter: Reporter | None = None,
     ) -> None:
-        """Work on the study until it has `trials` trials over all workers, finished or stopped early.
+        """Work on the study until it has `trials` trials over all workers.
+
+        Trials that other workers are training count. If one of these workers is lost, the next call begins its trial
+        again.
 
         Args:
             trials: Number of trials in all, including those of earlier calls.
@@ -408,37 +315,24 @@ class Sweep(Displayed):
             data_dir: Folder of the image sets.
             reporter: Receives the progress of each training.
         """
-        if trials < 1:
-            raise invalid("trials", "be at least 1", trials)
+        whole("trials", trials, 1)
         # If data are missing, every trial would fail: raise before the first.
         load_data(self.recipe, data_dir)
         optuna = load_optuna()
-        deadline = None if timeout is None else time.monotonic() + timeout
+        states = optuna.trial.TrialState
         folder = None if data_dir is None else Path(data_dir)
-        worker = uuid.uuid4().hex
-
-        def objective(trial: "Trial") -> tuple[float, float, float]:
-            trial.set_user_attr("worker", worker)
-            trial.set_user_attr("begun", trial.number)
-            if self._count(before=trial.number) >= trials:
-                raise _Surplus
-            return self._train(trial, folder, reporter or Reporter())
-
-        warned = False
         with _quiet(optuna), _storage_errors(self._url):
-            while deadline is None or time.monotonic() < deadline:
-                self._fail_lost_trials()
-                if self._count() < trials:
-                    self.study.optimize(objective, n_trials=1, catch=(_Surplus,))
-                    continue
-                running = len(self._running())
-                if running == 0:
-                    break
-                # Other workers train the last trials. If one of them is lost, this worker takes over its trial.
-                if not warned:
-                    warned = True
-                    _warn_of_waiting(running)
-                time.sleep(_POLL_SECONDS)
+            # Optuna queues the settings of lost workers again, so their runs are continued.
+            optuna.storages.fail_stale_trials(self.study)
+            if len(self.finished()) + len(self.stopped()) >= trials:
+                return
+            self.study.optimize(
+                lambda trial: self._train(trial, folder, reporter or Reporter()),
+                timeout=timeout,
+                callbacks=[
+                    optuna.study.MaxTrialsCallback(trials, states=(states.COMPLETE, states.PRUNED, states.RUNNING))
+                ],
+            )
 
     def _train(self, trial: "Trial", data_dir: Path | None, reporter: Reporter) -> tuple[float, float, float]:
         from torch import OutOfMemoryError
@@ -449,14 +343,11 @@ class Sweep(Displayed):
             recipe.plan()
         except InvalidInput as error:
             raise _give_up(trial, f"not possible: {error}") from error
-        if self._has_twin(trial):
-            raise _give_up(trial, SAME_SETTINGS)
         folder = self.path / "runs" / f"trial-{content_digest(_essence(recipe))[:12]}"
         trial.set_user_attr("run", folder.name)
-        watched = RungReporter(self._is_dominated, reporter)
         try:
-            run = train_or_resume(recipe, folder, data_dir=data_dir, reporter=watched)
-        except (TrialStopped, TrainingDiverged) as error:
+            run = train_or_resume(recipe, folder, data_dir=data_dir, reporter=reporter)
+        except TrainingDiverged as error:
             raise _give_up(trial, str(error)) from error
         except (InvalidInput, OutOfMemoryError) as error:
             # For example a batch larger than the data or the memory, which is known only now.
@@ -469,7 +360,6 @@ class Sweep(Displayed):
 
     def _values(self, trial: "Trial", run: Run) -> tuple[float, float, float]:
         summary = run.summary
-        trial.set_user_attr("rungs", figures_at_rungs(run.epochs(), run.trained_epochs))
         test = summary["test"]
         trial.set_user_attr("test", {"test_error": test["test_error"], "ece": test["ece"]})
         validation = summary["validation"]
@@ -482,37 +372,6 @@ class Sweep(Displayed):
             calibration = selection_figure("best:scaled-nll", run.predictions("val"))
         return validation["test_error"], calibration, seen
 
-    def _is_dominated(self, epoch: int, figures: Figures) -> bool:
-        if not self.spec.dominators:
-            return False
-        finished = (trial.user_attrs.get("rungs", {}).get(str(epoch)) for trial in self.finished())
-        return is_dominated(figures, (rung for rung in finished if rung), dominators=self.spec.dominators)
-
-    def _count(self, before: int | None = None) -> int:
-        """Return the number of trials that are finished, stopped or running."""
-        states = load_optuna().trial.TrialState
-        trials = self.study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED, states.RUNNING))
-        return sum(before is None or trial.number < before for trial in trials)
-
-    def _running(self) -> "list[FrozenTrial]":
-        return self.study.get_trials(deepcopy=False, states=(load_optuna().trial.TrialState.RUNNING,))
-
-    def _has_twin(self, trial: "Trial") -> bool:
-        return any(other.number < trial.number and other.params == trial.params for other in self._running())
-
-    def _fail_lost_trials(self) -> None:
-        """Mark trials of lost workers as failed. Optuna queues their settings again, so their runs are continued."""
-        optuna = load_optuna()
-        optuna.storages.fail_stale_trials(self.study)
-        # A worker that is killed before its first heartbeat is invisible to Optuna.
-        oldest = datetime.now() - timedelta(seconds=_GRACE_SECONDS)  # noqa: DTZ005 (Optuna stores local times)
-        for trial in self._running():
-            begun = trial.user_attrs.get("begun") == trial.number
-            if not begun and trial.datetime_start is not None and trial.datetime_start < oldest:
-                # Another worker may have done the same in the meantime.
-                with suppress(ValueError, optuna.exceptions.UpdateFinishedTrialError):
-                    self.study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-
     # Results.
 
     def finished(self) -> "list[FrozenTrial]":
@@ -524,7 +383,7 @@ class Sweep(Displayed):
         return trials
 
     def stopped(self) -> "list[FrozenTrial]":
-        """Return the trials that were stopped early, diverged or were not possible."""
+        """Return the trials that diverged or were not possible."""
         with _storage_errors(self._url):
             return self.study.get_trials(deepcopy=False, states=(load_optuna().trial.TrialState.PRUNED,))
 
@@ -535,19 +394,6 @@ class Sweep(Displayed):
         for trial in sorted(self.study.best_trials, key=lambda trial: (trial.values, trial.number)):
             first.setdefault(json.dumps(trial.params, sort_keys=True), trial)
         return list(first.values())
-
-
-def _warn_of_waiting(running: int) -> None:
-    warnings.warn(
-        f"Waiting for {counted(running, 'running trial')} of other workers. If a worker was killed, its trial begins "
-        f"again {_GRACE_SECONDS} seconds after its last heartbeat.",
-        CalibrantWarning,
-        stacklevel=3,
-    )
-
-
-class _Surplus(Exception):
-    """Another worker began the last trial at the same moment."""
 
 
 def _give_up(trial: "Trial", reason: str) -> Exception:
@@ -574,7 +420,6 @@ class _Attributes(BaseModel):
 
     run: Annotated[str, Field(pattern="^trial-[0-9a-f]{12}$")]
     test: dict[Literal["test_error", "ece"], Annotated[float, Field(ge=0, le=1)]]
-    rungs: dict[str, tuple[float, float, float]]
 
 
 def _check_attributes(trial: "FrozenTrial") -> None:
@@ -603,7 +448,7 @@ def plan_sweep(
 
     Args:
         folder: Folder of the sweep.
-        settings: `method`, `data`, `model`, `seed`, `name`, `search`, `dominators`, `objective`. None is not set.
+        settings: `method`, `data`, `model`, `seed`, `name`, `search`, `objective`. None is not set.
         recipe: Dotted recipe keys that all trials share.
         defaults: `data` and `model` if the settings name none.
         storage: Optuna storage URL. None: the environment variable CALIBRANT_STORAGE, else SQLite in the folder.
@@ -748,18 +593,14 @@ def front_table(sweep: Sweep) -> Table:
 
 
 def failures(sweep: Sweep) -> list[str]:
-    """Return why trials failed: they diverged or were not possible.
-
-    Trials that were stopped early do not count, nor those whose settings another worker was training.
-    """
-    reasons = (" ".join(trial.user_attrs.get("stopped", "").split()) for trial in sweep.stopped())
-    return [reason for reason in reasons if not TrialStopped.is_reason(reason) and reason != SAME_SETTINGS]
+    """Return why trials failed: they diverged or were not possible."""
+    return [" ".join(trial.user_attrs.get("stopped", "").split()) for trial in sweep.stopped()]
 
 
 def _how_trials_ended(sweep: Sweep) -> str:
     failed = failures(sweep)
     finished = len(sweep.finished())
-    sentence = f"{counted(finished, 'trial')} finished, {len(sweep.stopped()) - len(failed)} stopped early"
+    sentence = f"{counted(finished, 'trial')} finished"
     if failed:
         sentence += f", {len(failed)} failed (the first: {failed[0].rstrip('.')})"
     return f"{sentence}."

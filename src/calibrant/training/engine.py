@@ -249,7 +249,7 @@ class _Training:
         self._stop_if_diverged(epoch, steps)
         kept = setup.pruner.n_kept
         self._average(epoch)  # before the pruner's step: on the samples of this epoch
-        setup.pruner.step(loss=figures["loss"], score=scorer(setup, epoch))
+        setup.pruner.step(score=scorer(setup, epoch))
         seconds = time.perf_counter() - started
         line = {
             "epoch": epoch,

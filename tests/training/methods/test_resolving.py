@@ -12,7 +12,6 @@ from calibrant.pruning import (
     Every,
     HighestConfidence,
     LowestConfidence,
-    OnPlateau,
     RandomSubset,
     Unbiased,
 )
@@ -200,14 +199,6 @@ def test_scoring_reaches_the_pruner():
     assert "forward pass" in methods.describe("flsd+h+p-ema").settings["scoring"].source
 
 
-def test_pruning_starts_at_a_plateau():
-    plan = methods.resolve("flsd+h+p-ema", data="cifar10", start="plateau")
-    assert plan.pruning.schedule == OnPlateau(interval=5)
-    assert plan.settings["start"] == "plateau"
-    drawn = methods.resolve("flsd+h+random", start="plateau")
-    assert drawn.pruning.schedule == OnPlateau(interval=1)
-
-
 def test_policies_that_draw_every_epoch_start_at_once():
     assert methods.resolve("flsd+h+unbiased", data="cifar10", epochs=10).pruning.schedule == Every(1, start=1)
 
@@ -285,7 +276,7 @@ def test_each_call_makes_its_own_loss():
             "start must be an epoch if the learning rate has no drop, got 'first-drop'. Give an epoch, or",
         ),
         ("flsd+h+p", {"start": "first-drop", "data": "cifar10", "first_drop": None}, "learning rate has no drop"),
-        ("flsd+h+p", {"start": "first"}, "start must be an epoch, 'first-drop' or 'plateau', got 'first'"),
+        ("flsd+h+p", {"start": "first"}, "start must be an epoch or 'first-drop', got 'first'"),
         ("flsd+h+p", {"start": 0}, "start must"),
         ("flsd+h+p", {"readmit": True}, "readmit must be false without scoring, got True. Set scoring to 'resting' or"),
         ("flsd+h+highest", {"readmit": True}, "readmit must be false without scoring, got True"),

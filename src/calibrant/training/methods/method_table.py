@@ -29,7 +29,7 @@ OTHER_EPOCHS = 160
 # Where the paper's schedules first lower the learning rate; on Mendeley V2, whose rate falls all the time, the scripts
 # of the same group drop it at half of the training.
 USUAL_DROP = {"cifar10": 80, "cifar100": 100, "svhn": 50, "tiny-imagenet": 40, "mendeley-v2": 50}
-FIRST_DROP, PLATEAU = "first-drop", "plateau"
+FIRST_DROP = "first-drop"
 
 _PAPER = "Patra et al. 2023"
 _LIKE_C10 = "not in the paper; as for CIFAR-10 with ResNet-50"

@@ -18,14 +18,12 @@ from typing import Any, Literal
 from calibrant.errors import did_you_mean, invalid
 from calibrant.losses import Loss
 from calibrant.own_code import load, own_code_at_work, own_parts
-from calibrant.pruning import Every, OnPlateau, PruningPolicy
+from calibrant.pruning import Every, PruningPolicy
 from calibrant.pruning.pruner import check_scoring
-from calibrant.pruning.timetable import Schedule
 from calibrant.training.methods.method_table import (
     ADDED,
     FIRST_DROP,
     OTHER_EPOCHS,
-    PLATEAU,
     PRUNING,
     TERMS,
     USUAL_DROP,
@@ -124,9 +122,9 @@ def _check_budget(name: str, blueprint: Blueprint, budget: float, overrides: Map
 def _like(key: str, value: Any, example: Value) -> Value:
     """The value with the type of the default; TOML writes 1 for 1.0."""
     if key == "start" and isinstance(value, str) and isinstance(example, int):
-        if value in (FIRST_DROP, PLATEAU):
+        if value == FIRST_DROP:
             return value
-        raise invalid(key, f"be an epoch, {FIRST_DROP!r} or {PLATEAU!r}", repr(value))
+        raise invalid(key, f"be an epoch or {FIRST_DROP!r}", repr(value))
     if isinstance(example, float) and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if type(value) is not type(example):
@@ -192,12 +190,7 @@ def _build_pruning(blueprint: Blueprint, settings: Mapping[str, Any], budget: fl
         return None
     policy = blueprint.pruning.build(settings)
     # Policies that draw every epoch have no interval.
-    schedule: Schedule
-    interval = settings.get("interval", 1)
-    if settings["start"] == PLATEAU:
-        schedule = OnPlateau(interval=interval)
-    else:
-        schedule = Every(interval, start=settings["start"])
+    schedule = Every(settings.get("interval", 1), start=settings["start"])
     scoring = settings.get("scoring", "batches")
     if settings.get("readmit") and scoring == "batches":
         way_out = "Set scoring to 'resting' or 'all': a sample that rests keeps its last score, and hardly any returns."
