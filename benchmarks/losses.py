@@ -3,8 +3,8 @@
     python benchmarks/losses.py [--batch 1024] [--classes 1000] [--runs 60] [--device cpu]
 
 Median and best of many runs after a warm-up, losses taken in turn so that a busy moment of the machine hits all alike.
-Targets: at most 4 for every loss but 8 for the entropy and 15 for MMCE, judged by the best times (on a shared machine the
-median of a millisecond measures the neighbours); MDCA under 10 ms on two CPU cores.
+Targets: at most 4 for every loss but 8 for the entropy and 15 for MMCE, judged by the best times (on a shared
+machine the median of a millisecond measures the neighbours); MDCA under 10 ms on two CPU cores.
 """
 
 import argparse
