@@ -50,6 +50,7 @@ from calibrant.decisions import (
 from calibrant.deployment import Stream, watch
 
 sys.path.insert(0, str(Path(__file__).parent))
+from promise_worlds_inputs import cells as input_cells
 from promise_worlds_monitor import cells as monitor_cells
 
 Floats = NDArray[np.float64]
@@ -414,6 +415,9 @@ def all_worlds() -> tuple[World, ...]:
         World(cell.name, "monitor", (), nothing, nothing, 0, 200, options={"cell": cell}) for cell in monitor_cells()
     ]
     worlds += score_worlds()
+    worlds += [
+        World(cell.name, "rules", (), nothing, nothing, 0, 1000, options={"cell": cell}) for cell in input_cells()
+    ]
     assert len({world.name for world in worlds}) == len(worlds)
     return tuple(worlds)
 

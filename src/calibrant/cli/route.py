@@ -267,6 +267,63 @@ def binary(
     answer(f"{rule.note}\nWrote {out}", {"rule": rule.to_dict(), "path": str(out)}, as_json=as_json)
 
 
+@app.command
+def labels(
+    source: Path,
+    /,
+    *,
+    labels: str,
+    sensitivity: float | None = 0.95,
+    specificity: float | None = None,
+    confidence: float = 0.95,
+    probability: str = "p_{}",
+    target: str = "y_{}",
+    check: Path | None = None,
+    report: Path | None = None,
+    out: Annotated[Path, OutOr],
+    as_json: Json = False,
+) -> None:
+    """For several labels per case: a rule for each label, and one confidence for all promises.
+
+    Args:
+        source: A table with two columns per label that was used for nothing else: its probability, and 0 or 1.
+        labels: Names of the labels, separated by commas.
+        sensitivity: Share of the positive cases of each label that is not called negative.
+        specificity: Share of the negative cases of each label that is not called positive. Default: none is promised.
+        confidence: Probability with which the promises of all labels hold.
+        probability: Name of the column with the probability of a label, {} for the label.
+        target: Name of the column with 0 or 1, likewise.
+        check: A table of other labelled cases, on which the promises are checked.
+        report: Write a page on the cases of --check.
+        out: Where to write the rules.
+    """
+    from calibrant.decisions import choose_label_rules, evaluate_labels, read_labels
+    from calibrant.report import write_label_report
+
+    refuse_overwriting([out], [source, check])
+    if report is not None and check is None:
+        raise invalid("report", "come with --check, the cases that it shows", str(report))
+    names = [name.strip() for name in labels.split(",") if name.strip()]
+    columns = {"probability": probability, "target": target}
+    cases = read_labels(source, names, **columns)
+    promised: dict[str, Any] = {"sensitivity": sensitivity, "specificity": specificity, "confidence": confidence}
+    rules = choose_label_rules(cases, **promised)
+    content: dict[str, Any] = {**rules.to_dict(), "path": str(out)}
+    lines = [evaluate_labels(cases).text(), rules.table().text(), rules.table().caption]
+    broken = []
+    if check is not None:
+        later = read_labels(check, names, **columns)
+        content["checked"] = rules.check(later)
+        broken = [name for name, result in content["checked"].items() if not all(result["held"].values())]
+        lines.append(f"Checked on {len(later[names[0]]):,} other cases.")
+        if report is not None:
+            lines.append(f"Wrote {write_label_report(rules, later, report)}")
+    rules.save(out)
+    answer("\n".join([*lines, f"Wrote {out}"]), content, as_json=as_json)
+    if broken:
+        raise CheckFailed(f"the promises of {', '.join(broken)} did not hold")
+
+
 def _class_number(positive: str | None, predictions: "Predictions") -> int:
     """The number of the positive class, which is 1 by default."""
     from calibrant.predictions import names_or_numbers

@@ -4,6 +4,13 @@ from calibrant.decisions.binary import BinaryRule, binary_rates, choose_binary_r
 from calibrant.decisions.case_columns import sample_by_weights
 from calibrant.decisions.certify import certify
 from calibrant.decisions.choose import choose_threshold
+from calibrant.decisions.multilabel import (
+    MultiLabel,
+    cases_by_label,
+    choose_label_rules,
+    evaluate_labels,
+    read_labels,
+)
 from calibrant.decisions.policy import Policy, PolicyLike, fit_policy
 from calibrant.decisions.promise_checks import PromiseCheck, Verdict, check_policy, check_promise
 from calibrant.decisions.risk_coverage import cheapest_threshold, read_cost_matrix, risk_coverage
@@ -15,6 +22,7 @@ __all__ = [
     "BinaryRule",
     "Costs",
     "Evidence",
+    "MultiLabel",
     "Policy",
     "PolicyLike",
     "PromiseCheck",
@@ -23,16 +31,20 @@ __all__ = [
     "Shortlist",
     "Verdict",
     "binary_rates",
+    "cases_by_label",
     "certify",
     "cheapest_threshold",
     "check_policy",
     "check_promise",
     "check_shortlist",
     "choose_binary_rule",
+    "choose_label_rules",
     "choose_shortlist",
     "choose_threshold",
+    "evaluate_labels",
     "fit_policy",
     "read_cost_matrix",
+    "read_labels",
     "risk_coverage",
     "route_file",
     "route_parts",

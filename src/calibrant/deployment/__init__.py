@@ -11,6 +11,7 @@ from calibrant.deployment.decision import (
     UnknownId,
 )
 from calibrant.deployment.http import create_app, serve_model
+from calibrant.deployment.label_family import export_labels, watch_labels
 from calibrant.deployment.log import DecisionLog
 from calibrant.deployment.monitor_stream import Stream, read_reference, read_stream
 from calibrant.deployment.monitor_text import advice, describe, headline
@@ -36,6 +37,7 @@ __all__ = [
     "advice",
     "create_app",
     "describe",
+    "export_labels",
     "export_onnx",
     "fold_temperature",
     "headline",
@@ -44,4 +46,5 @@ __all__ = [
     "read_stream",
     "serve_model",
     "watch",
+    "watch_labels",
 ]

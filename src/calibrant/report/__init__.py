@@ -11,6 +11,7 @@ from calibrant.report.figures import (
     save_figures,
     threshold_curves,
 )
+from calibrant.report.label_page import write_label_report
 from calibrant.report.monitor_page import write_monitor_page
 from calibrant.report.page import write_report
 from calibrant.report.sections import Section, read_groups
@@ -46,6 +47,7 @@ __all__ = [
     "save_figure",
     "save_figures",
     "threshold_curves",
+    "write_label_report",
     "write_monitor_page",
     "write_report",
 ]

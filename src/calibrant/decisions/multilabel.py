@@ -1,0 +1,256 @@
+"""Several labels per case: a rule for each label, and one confidence for the promises of all of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.checks import fraction
+from calibrant.decisions.binary import BinaryRule, binary_rates, choose_binary_rule
+from calibrant.decisions.bounds import cases_without_error
+from calibrant.decisions.policy import Policy
+from calibrant.decisions.rule import Part
+from calibrant.errors import InvalidInput, invalid, naming
+from calibrant.files import check_format, read_json, write_with_digest
+from calibrant.metrics import evaluate
+from calibrant.predictions import Predictions
+from calibrant.tables import Displayed, Table
+
+_FORMAT = "calibrant-labels"
+_VERSION = 1
+_METRICS = ("test_error", "nll", "brier", "ece")
+LabelCases = Mapping[str, Predictions]
+"""Cases of two classes for each label: whether a case has the label."""
+
+
+def cases_by_label(probabilities: Any, targets: Any, labels: Sequence[str]) -> dict[str, Predictions]:
+    """Make predictions of two classes for each label.
+
+    Args:
+        probabilities: Shape (n, L): the probability of each label, in 0..1. A row need not sum to 1.
+        targets: Shape (n, L): 1 if a case has the label, else 0; None if that is not known.
+        labels: Names of the L labels.
+
+    >>> cases = cases_by_label([[0.9, 0.2], [0.4, 0.7]], [[1, 0], [0, 1]], ["urgent", "invoice"])
+    >>> cases["invoice"].probabilities[:, 1].tolist()
+    [0.2, 0.7]
+    """
+    values = np.asarray(probabilities)
+    if values.ndim != 2 or values.shape[1] != len(labels):
+        raise invalid("probabilities", f"have the shape (n, {len(labels)}), a column per label", values.shape)
+    if len(set(labels)) != len(labels) or not labels:
+        raise invalid("labels", "be distinct names, at least one", list(labels))
+    truth = np.zeros(values.shape, dtype=np.int64)
+    if targets is not None:
+        truth = np.asarray(targets)
+        if truth.shape != values.shape:
+            raise invalid("targets", f"have the shape of probabilities, {values.shape}", truth.shape)
+        if not np.isin(truth, (0, 1)).all():
+            raise invalid("targets", "be 0 or 1 for each label", truth[~np.isin(truth, (0, 1))][0])
+    cases = {}
+    for place, label in enumerate(labels):
+        with naming(f"label {label!r}"):
+            cases[label] = Predictions.from_binary(
+                values[:, place],
+                truth[:, place].astype(np.int64),
+                kind="probabilities",
+                class_names=(f"not {label}", label),
+            )
+    return cases
+
+
+def read_labels(
+    source: str | Path, labels: Sequence[str], *, probability: str = "p_{}", target: str = "y_{}"
+) -> dict[str, Predictions]:
+    """Read a table with two columns per label.
+
+    Args:
+        source: The file.
+        labels: Names of the labels.
+        probability: Name of the column with the probability of a label; `{}` is the label.
+        target: Name of the column with 0 or 1, likewise.
+    """
+    probabilities, targets = [], []
+    for label in labels:
+        columns = {"scores": probability.format(label), "target": target.format(label), "positive": "1"}
+        cases = Predictions.load(source, kind="probabilities", columns=columns)
+        probabilities.append(cases.probabilities[:, 1])
+        targets.append(cases.targets)
+    return cases_by_label(np.stack(probabilities, axis=1), np.stack(targets, axis=1), labels)
+
+
+def evaluate_labels(cases: LabelCases) -> Table:
+    """Error, NLL, Brier score and ECE of each label, and their mean over the labels.
+
+    >>> cases = cases_by_label([[0.9, 0.2], [0.4, 0.7]], [[1, 0], [0, 1]], ["urgent", "invoice"])
+    >>> evaluate_labels(cases).rows[-1][0]
+    'mean'
+    """
+    rows: list[tuple[object, ...]] = []
+    values = []
+    for label, own in cases.items():
+        found = evaluate(own)
+        values.append([getattr(found, name) for name in _METRICS])
+        rows.append((label, f"{int((own.targets == 1).sum()):,}", *(f"{value:.4f}" for value in values[-1])))
+    means = np.mean(values, axis=0)
+    rows.append(("mean", "", *(f"{value:.4f}" for value in means)))
+    title = f"{len(cases)} labels, {len(next(iter(cases.values()))):,} cases"
+    return Table(title, rows, ("label", "positive", "error", "NLL", "Brier score", "ECE"))
+
+
+@dataclass(frozen=True, repr=False)
+class MultiLabel(Displayed, Part):
+    """A rule for each label; all promises together hold with one confidence.
+
+    Attributes:
+        rules: Label and its rule.
+        confidence: Probability with which the promises of all labels hold.
+        left_out: Labels with too few cases to promise anything, which always go to a person.
+    """
+
+    _what: ClassVar[str] = "family of rules"
+
+    rules: tuple[tuple[str, BinaryRule], ...]
+    confidence: float
+    left_out: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a family that cannot be applied."""
+        fraction("confidence", self.confidence)
+        if len(set(self.labels)) != len(self.rules) or not self.rules:
+            raise invalid("rules", "have distinct labels, at least one", list(self.labels))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels, in the order of the columns of scores."""
+        return tuple(label for label, _ in self.rules)
+
+    @property
+    def promised(self) -> dict[str, Policy]:
+        """The policies of the labels that something is promised for, as the monitor takes them."""
+        found = {}
+        for label, rule in self.rules:
+            if rule.sensitivity is not None or rule.specificity is not None:
+                found[label] = Policy(2, rule=rule)
+        return found
+
+    def decide(self, probabilities: Any) -> NDArray[np.str_]:
+        """Return "negative", "positive" or "review" for each case and label, shape (n, L).
+
+        >>> rule = BinaryRule(0.2, 0.8, 1, 0.95, 0.9, 0.95)
+        >>> MultiLabel((("urgent", rule), ("invoice", rule)), 0.95).decide([[0.1, 0.9], [0.5, 0.1]]).tolist()
+        [['negative', 'positive'], ['review', 'negative']]
+        """
+        cases = cases_by_label(probabilities, None, self.labels)
+        return np.stack([np.asarray(rule.decide(cases[label])) for label, rule in self.rules], axis=1)
+
+    def check(self, cases: LabelCases, *, confidence: float = 0.95) -> dict[str, dict[str, Any]]:
+        """Counts of each label on new labelled cases, and whether they contradict its promises.
+
+        If all promises hold, the probability that any of them is contradicted is at most 1 - confidence.
+        """
+        self.refuse_other_labels(cases)
+        each = 1.0 - (1.0 - confidence) / len(self.rules)
+        return {label: rule.check(cases[label], confidence=each) for label, rule in self.rules}
+
+    def refuse_other_labels(self, cases: LabelCases) -> None:
+        """Refuse cases without one of the labels."""
+        missing = [label for label in self.labels if label not in cases]
+        if missing:
+            raise invalid("cases", "have all labels of the rules", f"none for {missing[0]!r}")
+
+    def save(self, path: str | Path) -> None:
+        """Write the rules as JSON with a digest."""
+        write_with_digest(path, {"format": _FORMAT, "version": _VERSION, **self.to_dict()})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote. A file that was changed since is refused."""
+        members, has_digest = check_format(
+            read_json(path), what="family of rules", name=_FORMAT, version=_VERSION, where=str(path)
+        )
+        if not has_digest:
+            raise invalid(str(path), "have the digest that calibrant writes", "none", "Restore the file from a copy.")
+        return cls.from_dict(members, where=str(path))
+
+    def table(self) -> Table:
+        """What is promised for each label, and what a person sees."""
+        rows: list[tuple[object, ...]] = []
+        for label, rule in self.rules:
+            seen = rule.evidence
+            assert seen is not None
+            review = f"{100 * seen.reviewed / (seen.positives + seen.negatives):.1f} %"
+            promises = [_percent(rule.sensitivity), _percent(rule.specificity)]
+            rows.append((label, f"{seen.positives:,}", *promises, f"{rule.low:.4g}", _number(rule.high), review))
+        together = f"All promises hold together with {100 * self.confidence:.6g} % confidence."
+        headings = ("label", "positive", "sensitivity", "specificity", "negative below", "positive from", "review")
+        return Table(f"{len(self.rules)} labels", rows, headings, together)
+
+    def _overview(self) -> Table:
+        return self.table()
+
+
+def _percent(share: float | None) -> str:
+    if share is None:
+        return "not promised"
+    return f"{100 * share:.6g} %"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "never"
+    return f"{value:.4g}"
+
+
+def choose_label_rules(
+    cases: LabelCases,
+    *,
+    sensitivity: float | None = 0.95,
+    specificity: float | None = None,
+    confidence: float = 0.95,
+) -> MultiLabel:
+    """Choose a rule for each label, so that the promises of all labels hold together.
+
+    Labels with fewer positive or negative cases than a promise needs at the very least are left out: every case goes to
+    a person. That depends on the numbers of cases alone, so it does not spoil the promises of the others, which share
+    the error probability in equal parts. Labels of one case may depend on each other in any way.
+
+    Args:
+        cases: Labelled held-out cases of each label (`cases_by_label`), used for nothing else.
+        sensitivity: Promised for each label: the share of its positive cases that is not called negative.
+        specificity: Promised for each label: the share of its negative cases that is not called positive.
+        confidence: Probability with which all promises hold.
+    """
+    fraction("confidence", confidence)
+    if sensitivity is None and specificity is None:
+        raise InvalidInput("sensitivity or specificity must be promised, got neither.")
+    level = 1.0 - confidence
+    if sensitivity is not None and specificity is not None:
+        level /= 2
+    able = []
+    for label, own in cases.items():
+        positives = int((own.targets == 1).sum())
+        enough = sensitivity is None or positives >= cases_without_error(fraction("sensitivity", sensitivity), level)
+        if specificity is not None:
+            enough &= len(own) - positives >= cases_without_error(fraction("specificity", specificity), level)
+        if enough:
+            able.append(label)
+    part = 1.0 - (1.0 - confidence) / max(len(able), 1)
+    rules = []
+    for label, own in cases.items():
+        rule = choose_binary_rule(own, sensitivity=sensitivity, specificity=specificity, confidence=part)
+        kept = rule.sensitivity == sensitivity and rule.specificity == specificity
+        if label not in able or not kept:
+            rule = _review_all(own, part)
+        rules.append((label, rule))
+    left_out = tuple(label for label, rule in rules if rule.sensitivity is None and rule.specificity is None)
+    return MultiLabel(tuple(rules), confidence, left_out)
+
+
+def _review_all(cases: Predictions, confidence: float) -> BinaryRule:
+    """A rule that decides nothing."""
+    rates = binary_rates(cases, 0.0, np.inf)
+    return BinaryRule(0.0, None, 1, None, None, confidence, cases.class_names, rates, "Every case goes to a person.")
