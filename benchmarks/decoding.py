@@ -23,7 +23,7 @@ import PIL
 import torch
 from PIL import Image
 
-from calibrant.training.data.decoder import Decoder, Picture
+from calibrant.training.data.pictures import Decoder, Picture
 
 
 def torchvision_version() -> str:

@@ -87,7 +87,6 @@ THINGS = [
     Thing("a folder of pictures without 'folder:'", "train --data ./scans --out run", pictures),
     Thing("a bare .npz file", "train --data images.npz --out run", lambda: np.savez("images.npz", x=np.zeros(3))),
     Thing("classes counted, every unreadable picture named at once", "data check folder:scans"),
-    Thing("train on the rest", "train --data folder:scans --skip-unreadable --epochs 1 --out run"),
     Thing("16 bits per channel: refused, with what to do", "data check folder:deep", deep_pictures),
     Thing("CMYK: read as RGB", "data check folder:print", print_pictures),
     Thing("intervals by default", "evaluate test.npz", predictions),

@@ -250,7 +250,7 @@ def _streamed(here: Path) -> Any:
 
 def _weights(here: Path) -> Any:
     from calibrant.training.models import build_model
-    from calibrant.training.models.pretrained_weights import load_weights
+    from calibrant.training.models.libraries import load_weights
 
     (file,) = (here / "run" / "checkpoints").glob("*2.safetensors")
     return load_weights(build_model("tiny", n_classes=3, image_shape=(1, 8, 8)), file)

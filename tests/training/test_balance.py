@@ -6,7 +6,7 @@ import torch
 
 from calibrant.errors import InvalidInput
 from calibrant.losses import CrossEntropy, HuberCalibration
-from calibrant.losses.balance import balanced_loss
+from calibrant.losses.base import balanced_loss
 from calibrant.metrics import evaluate_classes
 from calibrant.training import default_recipe, train
 from calibrant.training.batches import balanced_draw

@@ -9,11 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
-from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.errors import InvalidInput
 from calibrant.training import Recipe, Reporter, resume, train
 from calibrant.training.data import stream_dataset
 from calibrant.training.launch import ProcessLost
-from calibrant.training.reading import BatchReader, LeftOut
+from calibrant.training.reading import BatchReader
 
 
 @pytest.fixture(scope="module")
@@ -93,30 +93,11 @@ def damaged(folder, tmp_path):
     return place
 
 
-def test_unreadable_pictures_in_a_run(damaged, recipe, tmp_path, assert_same_run):
-    name = f"folder:{damaged}?size=16"
-    message = r"(across/03|down/11)\.png cannot be read as an image .* [12] of 6\d pictures .* --skip-unreadable leaves"
+def test_an_unreadable_picture_ends_a_run_before_it_has_begun(damaged, recipe, tmp_path):
+    message = r"(across/03|down/11)\.png cannot be read as an image .* 'calibrant data check' names all"
     with pytest.raises(InvalidInput, match=message):
-        train(recipe.changed({"data.name": name}), tmp_path / "refused")
+        train(recipe.changed({"data.name": f"folder:{damaged}?size=16"}), tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
-    skipping = recipe.changed({"data.name": f"{name}&unreadable=skip", "method.name": "nll", "method.options": {}})
-    with pytest.warns(CalibrantWarning, match="left out ") as heard:
-        run = train(skipping, tmp_path / "run")
-    told = " ".join(str(one.message) for one in heard)
-    assert told.count("across/03.png") == told.count("down/11.png") == 1
-    with pytest.warns(CalibrantWarning, match="left out "):
-        again = train(skipping.changed({"engine.workers": 1}), tmp_path / "again")
-    assert_same_run(run, again, recipe=False)
-    everything = train(recipe.changed({"method.name": "nll", "method.options": {}}), tmp_path / "whole")
-    missing = {
-        "train": everything.epochs()[0]["samples"] - run.epochs()[0]["samples"],
-        **{split: len(everything.predictions(split)) - len(run.predictions(split)) for split in ("val", "test")},
-    }
-    assert sum(missing.values()) == 2
-    noted = run.epochs()[0].get("unreadable", {"count": 0, "files": []})
-    assert noted["count"] == len(noted["files"]) == missing["train"]
-    for split in ("val", "test"):
-        assert not {"across/03.png", "down/11.png"} & set(run.predictions(split).ids)
 
 
 def test_a_picture_that_breaks_in_the_middle_is_named_and_the_run_goes_on_when_it_is_back(
@@ -139,44 +120,9 @@ def test_a_picture_that_breaks_in_the_middle_is_named_and_the_run_goes_on_when_i
         train(recipe, tmp_path / "run", reporter=Breaks())
     # The processes that read have ended, although somebody still holds the error.
     assert set(multiprocessing.active_children()) <= set(before)
-    assert re.search(
-        r" 1 of \d+ pictures read so far .* --skip-unreadable .*: calibrant train --resume ", str(caught.value)
-    )
+    assert re.search("'calibrant data check' names all .*: calibrant train --resume ", str(caught.value))
     shutil.copy(folder / path.relative_to(place), path)
     assert_same_run(resume(tmp_path / "run"), train(recipe, tmp_path / "undisturbed"))
-
-
-def test_a_batch_without_one_readable_picture_is_left_out_and_a_set_without_one_is_refused(damaged, monkeypatch):
-    train_part = stream_dataset(f"folder:{damaged}?size=16&unreadable=skip").train
-    bad = [row for row, name in enumerate(train_part.ids()) if name in ("across/03.png", "down/11.png")]
-
-    def read(order, batch_size, left_out=None):
-        return list(BatchReader(train_part, batch_size=batch_size, workers=1, order=order, left_out=left_out))
-
-    left_out = LeftOut()
-    (good,) = read([*bad, 1], 3, left_out)
-    assert good.indices.tolist() == [1]
-    assert good.asked.tolist() == [len(bad)]
-    assert list(left_out.news()) == train_part.ids(bad)
-    assert left_out.news() == {}
-    assert [len(each.images) for each in read([1, *bad, 2], 1)] == [1, *(0 for _ in bad), 1]
-    refusal = r"none of .* could be read. The first: .*cannot be read as an image"
-    with pytest.raises(InvalidInput, match=refusal):
-        read(bad, 2)
-    monkeypatch.setattr("calibrant.training.reading._MOST_LOST", 3)  # the storage is gone
-    assert len(read([*bad[:1], 1] * 3, 1)) == 6
-    with pytest.raises(InvalidInput, match=refusal):
-        read([1, *bad[:1] * 3, 2], 1)
-
-
-@pytest.mark.parametrize("sizes", [{"optimiser.batch_size": 1}, {"optimiser.accumulate": 16}])
-def test_a_run_in_pieces_of_one_leaves_out_what_cannot_be_read(damaged, recipe, tmp_path, sizes):
-    data = {"data.name": f"folder:{damaged}?size=16&unreadable=skip", "method.name": "nll", "method.options": {}}
-    small = recipe.changed({**data, **sizes, "epochs": 1, "engine.workers": 1})
-    with pytest.warns(CalibrantWarning, match="left out "):
-        run = train(small, tmp_path / "run")
-    parts = (run.predictions(split) for split in ("val", "test"))
-    assert run.epochs()[0]["samples"] + sum(map(len, parts)) == 78
 
 
 def test_a_killed_worker_is_one_line_and_the_run_resumes(recipe, folder, tmp_path, assert_same_run):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from calibrant.cli._shared import Assignments, DataDir, Json, Out, Repeated, Switch, TrustCode, answer, complain
+from calibrant.cli._shared import Assignments, DataDir, Json, Out, Repeated, TrustCode, answer, complain
 from calibrant.own_code import trust_named
 
 
@@ -21,7 +21,6 @@ def train(
     data_dir: DataDir = None,
     devices: int | None = None,
     set_: Assignments = None,
-    skip_unreadable: Annotated[bool, Switch] = False,
     track: Annotated[list[Literal["tensorboard", "mlflow", "wandb"]] | None, Repeated] = None,
     trust_code: TrustCode = False,
     as_json: Json = False,
@@ -44,7 +43,6 @@ def train(
         devices: Number of processes, also with --resume; torchrun and srun work too.
         set_: Any other setting, as key=value: --set optimiser.lr=0.05 --set method.options.gamma=2. Repeatable.
             A run's recipe.toml shows all settings.
-        skip_unreadable: Leave out pictures of a folder that cannot be read, and name them.
         track: Also send the figures to TensorBoard (written into the run folder), MLflow or Weights & Biases, as their
             own environment variables say. Repeatable.
     """
@@ -66,7 +64,7 @@ def train(
     }
     reporter = make_reporter(track or ())
     if resume is not None:
-        others = {"recipe": recipe, "data": data, "out": out, "skip": skip_unreadable or None}
+        others = {"recipe": recipe, "data": data, "out": out}
         refuse_settings({**changes, "engine.devices": None, **others})
         if Run.open(resume).finished:
             complain(f"run {resume} is finished already: nothing to do")
@@ -76,7 +74,7 @@ def train(
             )
     else:
         trust_named(changes["method.name"], changes["model.name"], own_data(data))
-        wanted = recipe_from(recipe, data, changes, skip_unreadable=skip_unreadable, trust_code=trust_code)
+        wanted = recipe_from(recipe, data, changes, trust_code=trust_code)
         folder = out or default_folder(wanted)
         with resumable(folder):
             run = start_training(anchored_recipe(wanted), folder, data_dir=data_dir, reporter=reporter)

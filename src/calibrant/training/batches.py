@@ -16,7 +16,7 @@ from torch.utils.data import Sampler
 
 from calibrant.pruning import ConfidencePruner
 from calibrant.training.data import Augmentation, StreamedImages, augment, draw_augmentation, normalise
-from calibrant.training.reading import BatchReader, LeftOut, Read
+from calibrant.training.reading import BatchReader, Read
 from calibrant.training.reproducibility import derive_seed
 from calibrant.training.resolution import Size, resized
 
@@ -319,7 +319,6 @@ class LoaderBatches:
         workers: int,
         device: torch.device,
         mixup: Mixup | None = None,
-        left_out: LeftOut | None = None,
     ) -> None:
         self.tables, self.preparation, self.device, self.mixup = tables, preparation, device, mixup
         self._dataset, self._full_side = dataset, 0
@@ -333,7 +332,6 @@ class LoaderBatches:
             "order": _EpochOrder(tables),
             "pin": device.type == "cuda",
             "persistent": True,
-            "left_out": left_out,
         }
         self.reader = BatchReader(dataset, **self._options)
 
@@ -356,18 +354,11 @@ class LoaderBatches:
             self._no_images = read.images[:0]
             offsets, flips = (table[start : start + size] for table in (self.tables.offsets, self.tables.flips))
             start += size
-            if read.asked is not None:
-                here = read.asked.to(self.device)
-                offsets, flips = offsets[here], flips[here]
-            # Without the pictures that could not be read. Several ranks take every step together, so none is left out.
-            left = total if self.tables.world_size > 1 else len(read.indices)
-            if not left:
-                continue
-            moved, labels, rows = (part.to(self.device, non_blocking=True) for part in read[:3])
+            moved, labels, rows = (part.to(self.device, non_blocking=True) for part in read)
             prepared, mixed = self.preparation(moved, offsets, flips), None
             if self.mixup is not None:
                 prepared, mixed = self.mixup(prepared, labels, step)
-            yield TrainingBatch(prepared, labels, rows, left, mixed)
+            yield TrainingBatch(prepared, labels, rows, total, mixed)
 
     def _decode_at(self, side: int) -> None:
         """Read pictures of this side from now on. Processes that read have a copy of the old dataset: they end."""

@@ -26,8 +26,7 @@ from calibrant.training.checkpoint import (
     unpack,
 )
 from calibrant.training.data import Dataset
-from calibrant.training.data.decoder import Unreadable
-from calibrant.training.data.folder import warn_of_unreadable
+from calibrant.training.data.pictures import Unreadable
 from calibrant.training.launch import joined, joins_a_group, on_first_rank, start_processes
 from calibrant.training.predict import predict, scorer
 from calibrant.training.progress import Reporter
@@ -41,9 +40,6 @@ from calibrant.training.summary import brief, calibrate_run, find_failures, summ
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
-
-# How many unreadable pictures the log of an epoch names.
-_NAMED = 20
 
 
 class TrainingDiverged(CalibrantError):
@@ -244,7 +240,6 @@ class _Training:
 
         with seeded(self.recipe.seed, "epoch", epoch, self.fabric.global_rank):
             setup.steps.run_epoch(before_step)
-        unreadable = self._unreadable()
         figures = meter.read()
         self._stop_if_diverged(epoch, steps)
         kept = setup.pruner.n_kept
@@ -262,21 +257,10 @@ class _Training:
             "flops": setup.epoch_flops(epoch, trained=figures["samples"], scored=setup.pruner.scored),
             "train_seconds": seconds,
             "samples_per_second": figures["samples"] / seconds,
-            **unreadable,
         }
         heard = on_first_rank(self.fabric, lambda: self._record(epoch, line, started))
         if heard is not None and self.fabric.global_rank > 0:
             setup.loss.load_state_dict(heard)  # only the first rank validates
-
-    def _unreadable(self) -> dict[str, Any]:
-        """The epoch's log entry about pictures that could not be read; new ones are also warned of."""
-        left_out = self.setup.data.left_out
-        if new := left_out.news():
-            warn_of_unreadable(new)
-        names = list(left_out.names)
-        if not names:
-            return {}
-        return {"unreadable": {"count": len(names), "files": names[:_NAMED]}}
 
     def _average(self, epoch: int) -> None:
         """Add this epoch's weights to the mean, if there is one; after the last epoch the network takes the mean."""
@@ -344,10 +328,8 @@ class _Training:
             setup.preparation.plain,
             device=self.fabric.device,
         )
-        if new := part.left_out.news():
-            warn_of_unreadable(new)
         try:
-            return Predictions.from_logits(logits, labels, ids=part.read_ids(), class_names=setup.data.class_names)
+            return Predictions.from_logits(logits, labels, ids=part.ids, class_names=setup.data.class_names)
         except InvalidInput as error:
             part_name = {"val": "validation", "test": "test"}[split]
             raise InvalidInput(f"the {part_name} data: {error}") from error

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from calibrant.errors import did_you_mean, invalid
 from calibrant.losses.distributed import global_sum
 from calibrant.training.models import ModelInput, build_model, expected_input
-from calibrant.training.models.pretrained_weights import head_of
+from calibrant.training.models.libraries import head_of
 from calibrant.training.recipe import ModelSection, OptimiserSection, Recipe
 from calibrant.training.reproducibility import seeded
 from calibrant.training.run_data import SeededItems, TrainingData

@@ -102,6 +102,5 @@ def _images(setup: Setup, indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
             yield rows, source.images[rows]
         return
     workers, order = setup.recipe.engine.workers, indices.tolist()
-    for images, _, rows, _ in BatchReader(setup.data.train, batch_size=batch_size, workers=workers, order=order):
-        if len(rows):
-            yield rows, images
+    for images, _, rows in BatchReader(setup.data.train, batch_size=batch_size, workers=workers, order=order):
+        yield rows, images

@@ -16,37 +16,19 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from calibrant.errors import CalibrantError, invalid
 from calibrant.pruning import Indexed
 from calibrant.training.data import StreamedImages
-from calibrant.training.data.decoder import Unreadable
-from calibrant.training.data.folder import refused
+from calibrant.training.data.pictures import Unreadable
 from calibrant.training.launch import ProcessLost, lost_message
 
 # More decode no faster than a GPU trains on pictures of the usual size, and each takes memory.
 _MOST_WORKERS = 16
-# So many pictures one after the other that cannot be read are no damaged files: the storage is gone.
-_MOST_LOST = 64
 
 
 class Read(NamedTuple):
-    """A batch. If some of its pictures could not be read, `asked` holds the positions of the others, else None."""
+    """A batch."""
 
     images: Tensor
     targets: Tensor
     indices: Tensor
-    asked: Tensor | None = None
-
-
-class LeftOut:
-    """The pictures that could not be read in the newest pass over a set, each with the reason."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, str] = {}
-        self._reported: set[str] = set()
-
-    def news(self) -> dict[str, str]:
-        """Those of this pass that were not reported before."""
-        new = {name: reason for name, reason in self.names.items() if name not in self._reported}
-        self._reported.update(new)
-        return new
 
 
 class BatchReader:
@@ -59,7 +41,6 @@ class BatchReader:
         order: Indices to read; read anew at each pass. None for all, in order.
         pin: Whether to put batches into pinned memory.
         persistent: Whether workers stay between passes.
-        left_out: Notes the pictures that could not be read in a pass.
     """
 
     def __init__(
@@ -71,13 +52,11 @@ class BatchReader:
         order: Iterable[int] | None = None,
         pin: bool = False,
         persistent: bool = False,
-        left_out: LeftOut | None = None,
     ) -> None:
-        self.items, self.left_out = items, left_out or LeftOut()
-        streamed = isinstance(items, StreamedImages)
+        self._streamed = isinstance(items, StreamedImages)
         source: TorchDataset[Any] = Indexed(items)
         collate = None
-        if streamed:
+        if self._streamed:
             source, collate = items, _as_it_is
             workers = workers or default_workers()
         self.loader: DataLoader[Any] = DataLoader(
@@ -98,35 +77,11 @@ class BatchReader:
         _end_workers(self.loader, self.loader._iterator)  # noqa: SLF001  # torch has no other way
 
     def __iter__(self) -> Iterator[Read]:
-        self.left_out.names.clear()
-        looked_at = lost = 0
         with _batches(self.loader) as batches:
             while (batch := _next(batches)) is not None:
-                looked_at += len(batch[0])
-                read = self._checked(batch, looked_at)
-                lost += len(batch[0])
-                if len(read.indices):
-                    lost = 0
-                if lost >= min(_MOST_LOST, len(self.loader.sampler)):  # type: ignore[arg-type]  # ours have a length
-                    raise Unreadable(f"none of {lost} pictures could be read. The first: {batch.problems[0][1]}")
-                yield read
-
-    def _checked(self, batch: Any, looked_at: int) -> Read:
-        """The batch without pictures of a stream that could not be read, which are an error unless they are skipped."""
-        if not isinstance(self.items, StreamedImages):
-            return Read(*batch)
-        images, targets, indices, problems, fault = batch
-        if fault:
-            raise Unreadable(fault)
-        if not problems:
-            return Read(images, targets, indices)
-        if not self.items.form.skip:
-            raise refused([message for _, message, _ in problems], looked_at)
-        missing = torch.tensor([position for position, _, _ in problems])
-        reasons = [reason for _, _, reason in problems]
-        self.left_out.names.update(zip(self.items.ids(indices[missing]), reasons, strict=True))
-        asked = torch.ones(len(indices), dtype=torch.bool).index_fill(0, missing, value=False).nonzero().flatten()
-        return Read(images[asked], targets[asked], indices[asked], asked)
+                if self._streamed and batch.fault:
+                    raise Unreadable(batch.fault)
+                yield Read(*batch[:3])
 
 
 def default_workers() -> int:

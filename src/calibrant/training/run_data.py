@@ -7,7 +7,7 @@ import hashlib
 import operator
 import random
 from collections.abc import Iterator, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -23,7 +23,7 @@ from calibrant.runs import Split
 from calibrant.training.data import Augmentation, Dataset, StreamedDataset, split_validation
 from calibrant.training.data.load import Extent
 from calibrant.training.data.spec import own_data
-from calibrant.training.reading import BatchReader, LeftOut
+from calibrant.training.reading import BatchReader
 from calibrant.training.recipe import Recipe
 from calibrant.training.reproducibility import derive_seed
 
@@ -38,7 +38,6 @@ class HeldOut:
 
     items: TorchDataset[Any]
     ids: Sequence[str]
-    left_out: LeftOut = field(default_factory=LeftOut)
 
     def batches(self, batch_size: int, workers: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Images and labels in order."""
@@ -48,15 +47,8 @@ class HeldOut:
             images, labels = self.items.tensors
             yield from zip(torch.split(images, _SLICE), torch.split(labels, _SLICE), strict=True)
             return
-        for read in BatchReader(self.items, batch_size=batch_size, workers=workers, left_out=self.left_out):
-            if len(read.indices):
-                yield read.images, read.targets
-
-    def read_ids(self) -> Sequence[str]:
-        """Names of the rows that `batches` gave: those of pictures that could not be read are left out."""
-        if not self.left_out.names:
-            return self.ids
-        return [name for name in self.ids if name not in self.left_out.names]
+        for read in BatchReader(self.items, batch_size=batch_size, workers=workers):
+            yield read.images, read.targets
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +67,6 @@ class TrainingData:
         augmentation: What is done to uint8 training images.
         fingerprint: A digest of the data. A run is resumed only on data with the fingerprint that it began with.
         reason: Why the data are streamed or in memory, if there was a choice.
-        left_out: Training pictures that could not be read in the newest pass over them.
     """
 
     train: TorchDataset[Any]
@@ -89,7 +80,6 @@ class TrainingData:
     augmentation: Augmentation | None
     fingerprint: str
     reason: str = ""
-    left_out: LeftOut = field(default_factory=LeftOut)
 
     @property
     def n_classes(self) -> int:

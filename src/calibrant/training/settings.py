@@ -14,11 +14,11 @@ from calibrant.files import read_toml
 from calibrant.own_code import digest, is_own, trust_named
 from calibrant.training.data import load_dataset
 from calibrant.training.data.load import find_named
-from calibrant.training.data.spec import anchored, own_data, parse_spec, skipping_unreadable
+from calibrant.training.data.spec import anchored, own_data, parse_spec
 from calibrant.training.default_recipes import derived_recipe, method_settings, named_recipes, paper_recipe
 from calibrant.training.methods.method_table import BEST_AT_A_BUDGET
 from calibrant.training.models import build_model
-from calibrant.training.models.pretrained_weights import check_weights
+from calibrant.training.models.libraries import check_weights
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
 
 _METHOD_OPTION = "method.options."
@@ -66,7 +66,6 @@ def recipe_from(
     data: str | None = None,
     changes: Mapping[str, Any] | None = None,
     *,
-    skip_unreadable: bool = False,
     trust_code: bool = False,
 ) -> Recipe:
     """The recipe of a file, or the recommended one of a data set, with changes.
@@ -75,11 +74,8 @@ def recipe_from(
         file: A recipe as TOML, or the name of one in `named_recipes()`; None for the recommended one.
         data: The data set; None for the one that the file names, else the digits.
         changes: Values by dotted key: `{"schedule.kind": "cosine"}`. None leaves a value unchanged.
-        skip_unreadable: Whether pictures of a folder that cannot be read are left out.
         trust_code: Whether to trust code of the user's own that the file names.
     """
-    if data is not None and skip_unreadable:
-        data = skipping_unreadable(data)
     given = {key: value for key, value in (changes or {}).items() if value is not None}
     if file is None:
         recipe = _recommended(data or "digits", given)
@@ -87,8 +83,6 @@ def recipe_from(
         recipe = Recipe.parse(_content(file))
         if data is not None:
             recipe = recipe.changed({"data.name": data})
-    if skip_unreadable:
-        recipe = recipe.changed({"data.name": skipping_unreadable(recipe.data.name)})
     if trust_code:
         trust_named(*recipe.own_names())
     if file is None and given.get("budget", 1) != 1:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.errors import InvalidInput, at_level, importing, invalid
-from calibrant.losses.balance import balanced_loss
+from calibrant.losses.base import balanced_loss
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import methods
 from calibrant.training.batches import EpochTables, LoaderBatches, Mixup, Preparation, ResidentBatches
@@ -323,7 +323,6 @@ class Setup:
             self.preparation,
             workers=self.recipe.engine.workers,
             device=device,
-            left_out=data.left_out,
             **both,
         )
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calibrant.errors import InvalidInput, OutputError
-from calibrant.training.data.download import DownloadError, download
+from calibrant.training.data.public_sets import DownloadError, download
 
 CONTENT = np.random.default_rng(0).bytes(700_000)
 DIGEST = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"

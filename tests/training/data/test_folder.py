@@ -114,8 +114,6 @@ def test_an_unreadable_picture_is_named_with_the_reason(tmp_path, picture, conte
     with pytest.raises(InvalidInput, match=rf"b/bad.png cannot be read as an image \({reason}.*\. Replace") as caught:
         load_dataset(f"folder:{tmp_path}")
     assert "\n" not in str(caught.value)
-    with pytest.warns(CalibrantWarning, match=rf"left out 1 unreadable pictures: b/bad.png \({reason}"):
-        load_dataset(f"folder:{tmp_path}?unreadable=skip")
 
 
 @pytest.mark.parametrize(

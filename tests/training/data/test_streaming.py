@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.errors import InvalidInput
 from calibrant.training.data import load_dataset, open_dataset, stream_dataset
 from calibrant.training.data import streaming as module
 
@@ -114,32 +114,14 @@ def test_pictures_of_another_size_are_a_fault(tmp_path, generator):
     assert "have one size, 5x6" in streamed.train.__getitems__([0, 1]).fault
 
 
-def test_unreadable_pictures_are_refused_or_left_out(photographs):
-    bad = [photographs / "cat/3.jpg", photographs / "dog/7.jpg"]
-    for path in bad:
+def test_unreadable_pictures_are_refused(photographs):
+    for path in (photographs / "cat/3.jpg", photographs / "dog/7.jpg"):
         path.write_bytes(path.read_bytes()[:200])
-    for make, count in ((load_dataset, "2 of 20"), (stream_dataset, "[12] of 16")):
-        message = rf"/\d.jpg cannot be read as an image .* {count} pictures read so far .* --skip-unreadable"
-        with pytest.raises(InvalidInput, match=message):
+    for make in (load_dataset, stream_dataset):
+        with pytest.raises(
+            InvalidInput, match=r"/\d.jpg cannot be read as an image .* 'calibrant data check' names all"
+        ):
             make(f"folder:{photographs}?size=16")
-    skipping = f"folder:{photographs}?size=16&unreadable=skip"
-    with pytest.warns(CalibrantWarning, match=r"left out 2 unreadable pictures: cat/3.jpg \(.*dog/7.jpg \("):
-        loaded = load_dataset(skipping)
-    names = {*loaded.ids("train"), *loaded.ids("test")}
-    assert len(names) == 18
-    assert not names & {"cat/3.jpg", "dog/7.jpg"}
-    streamed = stream_dataset(skipping)
-    assert (streamed.mean, streamed.std) == (loaded.mean, loaded.std)
-    for split in ("train", "test"):
-        part, whole = getattr(streamed, split), getattr(loaded, split)
-        batch = part.__getitems__(range(len(part)))
-        missing = {position for position, _, _ in batch.problems}
-        kept = [row for row in range(len(part)) if row not in missing]
-        assert tuple(part.ids(kept)) == whole.ids
-        assert torch.equal(batch.images[kept], whole.images)
-        assert torch.equal(batch.labels[kept], whole.labels)
-    with pytest.raises(InvalidInput, match="unreadable in the name of the data must be one of refuse, skip"):
-        load_dataset(f"folder:{photographs}?size=16&unreadable=ignore")
 
 
 def test_a_folder_without_one_readable_picture_is_refused(photographs):
@@ -147,7 +129,7 @@ def test_a_folder_without_one_readable_picture_is_refused(photographs):
         path.write_bytes(b"")
     for make in (load_dataset, stream_dataset):
         with pytest.raises(InvalidInput):
-            make(f"folder:{photographs}?size=16&unreadable=skip")
+            make(f"folder:{photographs}?size=16")
 
 
 def test_a_part_goes_to_another_process(photographs):
@@ -155,7 +137,7 @@ def test_a_part_goes_to_another_process(photographs):
     copy = pickle.loads(pickle.dumps(part))
     assert torch.equal(copy[2][0], part[2][0])
     (photographs / part.ids()[2]).unlink()
-    assert "no such file" in part.__getitems__([2]).problems[0][1]
+    assert "no such file" in part.__getitems__([2]).fault
 
 
 def test_small_files_with_far_more_pixels_are_refused_unless_they_are_resized(tmp_path):

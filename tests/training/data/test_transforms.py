@@ -95,6 +95,6 @@ def test_large_images_are_moved_one_by_one_to_the_same_place(monkeypatch, paddin
     images = torch.randint(0, 256, (5, 3, 50, 61), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     offsets, flips = draw_augmentation(5, padding, True, torch.Generator().manual_seed(1))
     one_by_one = augment(images, offsets, flips, padding)
-    monkeypatch.setattr("calibrant.training.data.transforms._LARGE", 10**9)
+    monkeypatch.setattr("calibrant.training.data.dataset._LARGE", 10**9)
     assert torch.equal(one_by_one, augment(images, offsets, flips, padding))
     assert one_by_one.is_contiguous()

@@ -8,8 +8,7 @@ import torch
 
 from calibrant.errors import InvalidInput
 from calibrant.training.models import ModelInput, build_model, expected_input
-from calibrant.training.models.image_input import cover
-from calibrant.training.models.pretrained_weights import head_of
+from calibrant.training.models.libraries import cover, head_of
 
 transformers = pytest.importorskip("transformers")
 

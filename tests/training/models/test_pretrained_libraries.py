@@ -15,7 +15,7 @@ from calibrant.errors import InvalidInput
 from calibrant.training import Recipe, train
 from calibrant.training.data import Augmentation, Dataset, Images
 from calibrant.training.models import build_model, expected_input
-from calibrant.training.models.pretrained_weights import head_of
+from calibrant.training.models.libraries import head_of
 
 try:
     import timm

@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 
 from calibrant.errors import InvalidInput
 from calibrant.training.models import build_model
-from calibrant.training.models.pretrained_weights import load_weights
+from calibrant.training.models.libraries import load_weights
 
 
 def build(n_classes=3, **options):

@@ -1,12 +1,18 @@
 """Image sets: the public ones, your own arrays and folders of pictures, in memory or decoded as they are needed."""
 
-from calibrant.training.data.dataset import Augmentation, Dataset, Images, split_validation
-from calibrant.training.data.download import fetch_dataset
+from calibrant.training.data.dataset import (
+    Augmentation,
+    Dataset,
+    Images,
+    augment,
+    draw_augmentation,
+    normalise,
+    split_validation,
+)
 from calibrant.training.data.inventory import check_dataset, list_datasets
 from calibrant.training.data.load import extent_of, load_dataset
-from calibrant.training.data.public_sets import data_dirs
+from calibrant.training.data.public_sets import data_dirs, fetch_dataset
 from calibrant.training.data.streaming import StreamedDataset, StreamedImages, open_dataset, stream_dataset
-from calibrant.training.data.transforms import augment, draw_augmentation, normalise
 
 __all__ = [
     "Augmentation",

@@ -1,8 +1,9 @@
 """The user's own pictures, in one folder per class."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self, cast
 
@@ -19,8 +20,16 @@ from calibrant.training.data.dataset import (
     channel_statistics,
     split_validation,
 )
-from calibrant.training.data.decoder import Colour, Decoder, Fit, Unreadable
-from calibrant.training.data.pictures import FolderPictures, decode_pictures, folders_in, pictures_below
+from calibrant.training.data.pictures import (
+    Colour,
+    Decoder,
+    Fit,
+    FolderPictures,
+    Unreadable,
+    decode_pictures,
+    folders_in,
+    pictures_below,
+)
 from calibrant.training.data.spec import Spec
 
 _TEST_FRACTION = 0.2
@@ -29,19 +38,15 @@ _SPLIT_SEED = 0
 _CHOICES = {
     "colour": ("auto", "grey", "rgb"),
     "fit": ("stretch", "crop", "pad"),
-    "unreadable": ("refuse", "skip"),
 }
-# How many names a warning gives.
-_NAMED = 5
 
 
 class Form(NamedTuple):
-    """What the name of a folder says about its pictures: see `Decoder`; with `skip`, unreadable ones are left out."""
+    """What the name of a folder says about its pictures: see `Decoder`."""
 
     size: int | None
     colour: Colour
     fit: Fit
-    skip: bool
 
     def decoder(self) -> Decoder:
         """Decodes such pictures."""
@@ -61,7 +66,7 @@ class Form(NamedTuple):
             way_out = f"Say ?size=224&fit={chosen['fit']}, or another side length."
             raise invalid("fit in the name of the data", "come with a size", repr(chosen["fit"]), way_out)
         colour, fit = cast("Colour", chosen["colour"]), cast("Fit", chosen["fit"])
-        return cls(size, colour, fit, chosen["unreadable"] == "skip")
+        return cls(size, colour, fit)
 
 
 @dataclass(frozen=True)
@@ -98,24 +103,9 @@ class Listing:
         return Augmentation.for_classes(self.class_names)
 
     def decode_first(self, form: Form) -> Tensor:
-        """Pixels of the first picture, or the first readable one if others are left out: `(1, C, H, W)`."""
-        for row in range(len(self.pictures)):
-            try:
-                return torch.from_numpy(decode_pictures([self.pictures[row]], form.decoder()))
-            except Unreadable as error:
-                if not form.skip:
-                    raise refused([str(error)], 1) from error
-        raise invalid(str(self.folder), "hold pictures that can be read", "none")
-
-    def without(self, left_out: Sequence[int]) -> "Listing":
-        """The same without the pictures at some positions; each other picture stays in its part."""
-        kept = torch.ones(len(self.pictures), dtype=torch.bool)
-        kept[list(left_out)] = False
-        position = kept.cumsum(0) - 1
-        train, test = (position[rows[kept[rows]]] for rows in (self.train, self.test))
-        paths = (self.pictures.path(row) for row in torch.nonzero(kept).flatten().tolist())
-        pictures = FolderPictures(self.folder, paths)
-        return replace(self, pictures=pictures, labels=self.labels[kept], train=train, test=test)
+        """Pixels of the first picture: `(1, C, H, W)`."""
+        with naming_the_check():
+            return torch.from_numpy(decode_pictures([self.pictures[0]], form.decoder()))
 
 
 def list_folder(spec: Spec) -> Listing:
@@ -160,13 +150,8 @@ def list_folder(spec: Spec) -> Listing:
 
 def load_folder(found: Listing, form: Form, *, progress: Progress | None = None) -> Dataset:
     """Decode all pictures of a folder into memory. Mean and standard deviation are those of the training pictures."""
-    left_out: dict[int, Unreadable] = {}
-    pixels = torch.from_numpy(decode_pictures(found.pictures, form.decoder(), left_out=left_out, progress=progress))
-    if left_out and not form.skip:
-        raise refused([str(error) for error in left_out.values()], len(found.pictures))
-    if left_out:
-        warn_of_unreadable({found.pictures.path(row): error.reason for row, error in left_out.items()})
-        found = found.without(list(left_out))
+    with naming_the_check():
+        pixels = torch.from_numpy(decode_pictures(found.pictures, form.decoder(), progress=progress))
     parts = []
     for rows in (found.train, found.test):
         ids = tuple(found.pictures.path(row) for row in rows.tolist())
@@ -176,20 +161,13 @@ def load_folder(found: Listing, form: Form, *, progress: Progress | None = None)
     return Dataset(found.name, train, test, found.class_names, mean, std, found.augmentation, origin=str(found.folder))
 
 
-def refused(problems: Sequence[str], looked_at: int) -> Unreadable:
-    """The error for unreadable pictures that are not to be left out: the first of them, and how many."""
-    return Unreadable(
-        f"{problems[0]} {len(problems):,} of {looked_at:,} pictures read so far cannot be read: 'calibrant data check' "
-        "names all of the folder, --skip-unreadable leaves them out of a new run."
-    )
-
-
-def warn_of_unreadable(reasons: Mapping[str, str]) -> None:
-    """Count the pictures that are left out, and name the first of them with the reason."""
-    shown = [f"{name} ({reason})" for name, reason in list(reasons.items())[:_NAMED]]
-    if len(reasons) > _NAMED:
-        shown.append("... 'calibrant data check' names all")
-    warnings.warn(f"left out {len(reasons):,} unreadable pictures: {', '.join(shown)}.", CalibrantWarning, stacklevel=3)
+@contextmanager
+def naming_the_check() -> Iterator[None]:
+    """Add to the error of the first unreadable picture how to find all of them."""
+    try:
+        yield
+    except Unreadable as error:
+        raise Unreadable(f"{error} 'calibrant data check' names all that cannot be read.") from error
 
 
 def _warn_of_validation_folder(folder: Path) -> None:

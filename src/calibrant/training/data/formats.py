@@ -20,8 +20,9 @@ from torch import Tensor
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.training.data.dataset import Images, Progress, Splits
-from calibrant.training.data.decoder import Decoder, Picture
 from calibrant.training.data.pictures import (
+    Decoder,
+    Picture,
     decode_pictures,
     open_zip,
     pictures_in_folder,

@@ -61,23 +61,6 @@ def anchored(text: str) -> str:
     return text.replace(f"{spec.kind}:{spec.path}", f"{spec.kind}:{Path(spec.path).expanduser().absolute()}", 1)
 
 
-def skipping_unreadable(text: str) -> str:
-    """The name of a folder of pictures with the option that leaves out those that cannot be read.
-
-    >>> skipping_unreadable("folder:photos?size=64")
-    'folder:photos?size=64&unreadable=skip'
-    """
-    spec = parse_spec(text)
-    if spec.kind != "folder" or not spec.path:
-        raise invalid("data", "be folder:DIR to skip unreadable pictures", repr(text))
-    if "unreadable" in spec.options:
-        return text
-    separator = "?"
-    if spec.options:
-        separator = "&"
-    return f"{text}{separator}unreadable=skip"
-
-
 def own_data(text: object) -> str | None:
     """The function of the user's own that the name of a set stands for, `module:function`; None for any other name.
 

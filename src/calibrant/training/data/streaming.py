@@ -21,14 +21,17 @@ from calibrant.training.data.dataset import (
     channel_statistics,
     few_names,
 )
-from calibrant.training.data.decoder import Decoder, Picture, Unreadable, different_sizes
-from calibrant.training.data.folder import Form, Listing, list_folder, load_folder, refused
+from calibrant.training.data.folder import Form, Listing, list_folder, load_folder, naming_the_check
 from calibrant.training.data.load import load_dataset
 from calibrant.training.data.pictures import (
+    Decoder,
     FolderPictures,
+    Picture,
+    Unreadable,
     as_channels,
     check_pixels,
     decoded,
+    different_sizes,
     large_pictures_expected,
     pixel_memory,
 )
@@ -43,17 +46,15 @@ class StreamedBatch(NamedTuple):
     """Decoded pictures of one set.
 
     Args:
-        images: `(B, C, H, W)`, uint8; a picture that could not be read is black.
+        images: `(B, C, H, W)`, uint8.
         labels: `(B,)`.
         indices: `(B,)`, positions in the set.
-        problems: Position in the batch, message and reason of each picture that could not be read.
-        fault: What is wrong with the set as a whole, such as pictures of two sizes; mostly empty.
+        fault: What is wrong with the first picture that cannot be used; mostly empty.
     """
 
     images: Tensor
     labels: Tensor
     indices: Tensor
-    problems: list[tuple[int, str, str]]
     fault: str = ""
 
 
@@ -79,24 +80,24 @@ class StreamedImages(TorchDataset[Any]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         batch = self.__getitems__([index])
-        if batch.fault or batch.problems:
-            raise InvalidInput(batch.fault or batch.problems[0][1])
+        if batch.fault:
+            raise InvalidInput(batch.fault)
         return batch.images[0], batch.labels[0]
 
     def __getitems__(self, indices: Sequence[int]) -> StreamedBatch:
-        """Decode a batch. An unreadable picture becomes a message: an error raised in a worker loses its shape."""
+        """Decode a batch. A picture that cannot be used becomes a message: an error in a worker loses its shape."""
         images = torch.zeros(len(indices), *self.shape, dtype=torch.uint8)
-        pixels, problems, fault = images.numpy(), [], ""
+        pixels, fault = images.numpy(), ""
         with large_pictures_expected():
             for position, index in enumerate(indices):
                 try:
-                    self._decode(int(self.rows[index]), pixels[position])
-                except Unreadable as error:
-                    problems.append((position, str(error), error.reason))
+                    with naming_the_check():
+                        self._decode(int(self.rows[index]), pixels[position])
                 except InvalidInput as error:
-                    fault = fault or str(error)
+                    fault = str(error)
+                    break
         chosen = torch.as_tensor(indices, dtype=torch.int64)
-        return StreamedBatch(images, self.labels[chosen], chosen, problems, fault)
+        return StreamedBatch(images, self.labels[chosen], chosen, fault)
 
     def take(self, rows: Tensor) -> "StreamedImages":
         """The part with these rows."""
@@ -219,8 +220,6 @@ def _opened(found: Listing, form: Form) -> StreamedDataset:
         some = _sampled(found, found.train)
         check_pixels(3 * height * width * len(some), sum(picture.stored for picture in some))
     histogram, any_colour = _survey(found, found.train, form)
-    if not histogram.any():
-        raise invalid(str(found.folder), "hold training pictures that can be read", "none")
     if form.colour == "auto" and not any_colour:
         _, any_colour = _survey(found, found.test, form)
     channels = 1
@@ -242,15 +241,13 @@ def _sampled(found: Listing, rows: Tensor) -> list[Picture]:
 def _survey(found: Listing, rows: Tensor, form: Form) -> tuple[Tensor, bool]:
     """Histogram of each of three channels over a sample of these pictures, and whether any has colours."""
     some = _sampled(found, rows)
-    histogram, any_colour, problems = torch.zeros(3, 256, dtype=torch.int64), False, []
+    histogram, any_colour = torch.zeros(3, 256, dtype=torch.int64), False
     with large_pictures_expected(), closing(decoded(some, form.decoder())) as results:
         for _, result in results:
             if isinstance(result, Unreadable):
-                problems.append(str(result))
-                continue
+                with naming_the_check():
+                    raise result
             any_colour |= result.ndim == 3
             pixels = torch.tensor(np.atleast_3d(result)).permute(2, 0, 1)[None]
             histogram += channel_histogram(pixels)
-    if problems and not form.skip:
-        raise refused(problems, len(some))
     return histogram, any_colour

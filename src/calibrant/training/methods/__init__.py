@@ -5,8 +5,7 @@
 (10.0, LowestConfidence(fraction=0.2, readmit=False, within='dataset'), Every(interval=5, start=80, until=None))
 """
 
-from calibrant.training.methods.method_table import names, parts
-from calibrant.training.methods.plan import Plan
+from calibrant.training.methods.method_table import Plan, names, parts
 from calibrant.training.methods.resolving import describe, resolve, without_plan
 
 __all__ = [

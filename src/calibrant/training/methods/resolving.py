@@ -25,15 +25,22 @@ from calibrant.training.methods.method_table import (
     FIRST_DROP,
     OTHER_EPOCHS,
     PRUNING,
+    RESERVED,
     TERMS,
     USUAL_DROP,
     USUAL_EPOCHS,
+    Blueprint,
+    Method,
+    Part,
+    Plan,
+    PruningPlan,
+    Setting,
+    Value,
     from_row,
     is_plain,
     names,
     plan_settings,
 )
-from calibrant.training.methods.plan import RESERVED, Blueprint, Method, Part, Plan, PruningPlan, Setting, Value
 
 _FORM = "A name is LOSS[+TERM...][+PLAN], for example brier+h+unbiased."
 

@@ -1,6 +1,6 @@
 """Reference networks, networks of libraries, and your own."""
 
 from calibrant.training.models.build import build_model, expected_input, model_names
-from calibrant.training.models.image_input import ModelInput
+from calibrant.training.models.libraries import ModelInput
 
 __all__ = ["ModelInput", "build_model", "expected_input", "model_names"]

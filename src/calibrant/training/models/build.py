@@ -8,8 +8,10 @@ from torch import nn
 from calibrant.checks import whole
 from calibrant.errors import did_you_mean, invalid
 from calibrant.own_code import load, own_code_at_work
-from calibrant.training.models.image_input import Fitted, ModelInput
 from calibrant.training.models.libraries import (
+    Fitted,
+    ModelInput,
+    load_weights,
     replace_head,
     timm_input,
     timm_model,
@@ -18,7 +20,6 @@ from calibrant.training.models.libraries import (
     transformers_input,
     transformers_model,
 )
-from calibrant.training.models.pretrained_weights import load_weights
 from calibrant.training.models.resnet import Tiny, resnet32, resnet50
 
 _MODELS = {"resnet32": resnet32, "resnet50": resnet50, "tiny": Tiny}
