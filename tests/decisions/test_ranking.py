@@ -8,8 +8,16 @@ import pytest
 from scipy.stats import binomtest
 
 from calibrant import Predictions
-from calibrant.decisions import Policy, RoutingRule, check_promise, choose_threshold, fit_policy, route_file
-from calibrant.decisions.ranking import CANDIDATES, choose_score, rank
+from calibrant.decisions import (
+    Policy,
+    RoutingRule,
+    check_promise,
+    choose_shortlist,
+    choose_threshold,
+    fit_policy,
+    route_file,
+)
+from calibrant.decisions.ranking import choose_score, rank
 from calibrant.errors import InvalidInput
 
 
@@ -34,7 +42,7 @@ def softmax(z):
     return powers / powers.sum(axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("score", [*CANDIDATES, "pnorm1", "pnorm11"])
+@pytest.mark.parametrize("score", ["probability", "margin", "entropy", "pnorm1", "pnorm2", "pnorm4", "pnorm11"])
 def test_each_score_is_its_definition(score):
     rng = np.random.default_rng(0)
     rows = np.concatenate(
@@ -43,7 +51,7 @@ def test_each_score_is_its_definition(score):
             [[0.2] * 5, [1.0, 0, 0, 0, 0], [0.5, 0.5, 0, 0, 0], softmax(np.array([[900.0, 0, 0, 0, 1]]))[0]],
         ]
     )
-    values = rank(score, rows, rows.max(axis=1))
+    values = rank(score, rows)
     np.testing.assert_allclose(values, [slow_rank(score, row) for row in rows.tolist()], atol=1e-12)
     assert ((values >= 0) & (values <= 1)).all()
 
@@ -51,7 +59,7 @@ def test_each_score_is_its_definition(score):
 def test_the_p_norm_is_the_same_at_every_temperature():
     z = np.random.default_rng(0).normal(size=(200, 6))
     cold, warm = softmax(4 * z), softmax(0.5 * z)
-    np.testing.assert_allclose(rank("pnorm4", cold, cold.max(axis=1)), rank("pnorm4", warm, warm.max(axis=1)))
+    np.testing.assert_allclose(rank("pnorm4", cold), rank("pnorm4", warm))
 
 
 def informative(seed, n):
@@ -105,6 +113,47 @@ def test_a_chosen_score_keeps_the_promise(score):
     assert binomtest(broken, 100, 0.1, alternative="greater").pvalue > 1e-3
 
 
+def first_less_third(probabilities):
+    """A score of one's own, with any scale."""
+    ordered = np.sort(probabilities, axis=1)
+    return 1000 * (np.log(ordered[:, -1]) - np.log(ordered[:, -3]))
+
+
+def test_a_score_of_ones_own_ranks_in_python_and_is_never_written(tmp_path):
+    cases, new = calibrated(0, 4000), calibrated(1, 1000)
+    policy = fit_policy(cases, 0.9, score=first_less_third)
+    routed = policy.decide(new)
+    ranks = first_less_third(policy.calibrate(new).probabilities)
+    assert (routed.automate == (ranks >= policy.rule.threshold)).all()
+    assert 0 < routed.automate.sum() < len(new)
+    assert check_promise(policy.rule, policy.calibrate(new)).held
+    assert "of the score first_less_third" in policy.rule.describe()
+    with pytest.raises(InvalidInput, match="first_less_third cannot be written to a file, because no file may name"):
+        policy.save(tmp_path / "policy.json")
+    assert not any(tmp_path.iterdir())
+    assert choose_score(informative(0, 1000), ["probability", lambda p: rank("pnorm4", p)]) != "probability"
+    with pytest.raises(InvalidInput, match="must return a finite number for each of the"):
+        fit_policy(cases, 0.9, score=lambda probabilities: probabilities)
+
+
+def test_two_classes_have_nothing_to_choose():
+    rng = np.random.default_rng(0)
+    z = 3 * rng.normal(size=(800, 2))
+    cases = Predictions.from_logits(z, (z + rng.gumbel(size=z.shape)).argmax(axis=1))
+    assert fit_policy(cases, 0.9, score="auto").rule.score == "probability"
+    with pytest.raises(InvalidInput, match="With two classes every case has the same pnorm4"):
+        fit_policy(cases, 0.9, score="pnorm4")
+
+
+def test_a_shortlist_is_for_what_the_score_sends_to_a_person():
+    policy = fit_policy(informative(0, 4000), 0.95, score="pnorm4")
+    cases = policy.calibrate(informative(1, 1500))
+    shortlist = choose_shortlist(cases, 0.9, rule=policy.rule)
+    assert shortlist.cases == (~policy.rule.route(cases).automate).sum()
+    read = Policy.from_dict(Policy(5, policy.calibrator, policy.rule, shortlist).to_dict())
+    assert read.shortlist.score == "pnorm4"
+
+
 def answers(seed, n=1500, kind="confidence", names=("cat", "dog", "owl")):
     rng = np.random.default_rng(seed)
     confidence = np.round(1 - 0.5 * rng.random(n) ** 2, 2)  # ties
@@ -151,6 +200,8 @@ def test_classes_of_answers_are_found_by_name():
 def test_scores_that_do_not_fit_are_refused():
     with pytest.raises(InvalidInput, match="score must be 'probability', 'margin'"):
         choose_threshold(calibrated(0, 200), 0.9, score="loudness")
+    with pytest.raises(InvalidInput, match="P from 1 to 20, such as 'pnorm4', got 'pnorm0'"):
+        choose_threshold(calibrated(0, 200), 0.9, score="pnorm0")
     with pytest.raises(InvalidInput, match="needs the scores of all classes"):
         choose_threshold(answers(0), 0.9, score="pnorm4")
     rule = choose_threshold(answers(0, kind="score"), 0.9)

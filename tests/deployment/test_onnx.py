@@ -13,6 +13,7 @@ from torch import nn
 from calibrant import Predictions
 from calibrant.calibration import METHODS, TemperatureScaling, make_calibrator
 from calibrant.decisions import Policy, RoutingRule, choose_shortlist, choose_threshold
+from calibrant.decisions.ranking import rank
 from calibrant.deployment import Decider, export_onnx
 from calibrant.deployment.onnx_export import compare_onnx
 from calibrant.deployment.onnx_file import OUTPUTS, SCORES
@@ -207,6 +208,40 @@ def test_the_file_decides_as_the_policy_with_every_calibrator(tmp_path, method, 
     np.testing.assert_array_equal(listed, policy.listed(expected, routed.automate))
     np.testing.assert_array_equal(raw, scores)
     assert 0 < automate.sum() < len(scores)
+
+
+@pytest.mark.parametrize("score", ["margin", "entropy", "pnorm2", "pnorm4"])
+def test_the_file_and_the_decider_rank_as_the_policy_with_every_score(tmp_path, score):
+    """Ordinary, saturated and tied scores; the threshold is the score of one of them."""
+    chosen_on = overconfident(1000, 5, 1)
+    calibrator = TemperatureScaling.known(2.0, 5)
+    ranks = rank(score, calibrator(chosen_on).probabilities)
+    policy = Policy(5, calibrator, RoutingRule(float(np.sort(ranks)[400]), 5, score=score))
+    cases = policy.calibrate(overconfident(500, 5, 2))
+    policy = dataclasses.replace(policy, shortlist=choose_shortlist(cases, 0.9, rule=policy.rule))
+    eye = 1000.0 * np.eye(5)
+    scores = np.vstack([chosen_on.scores, 30 * chosen_on.scores[:50], eye, -eye, 0 * eye]).astype(np.float32)
+    example, ranges = torch.from_numpy(scores), {"inputs": (-2000, 2000)}
+    written = export_onnx(nn.Identity(), tmp_path / "m.onnx", policy=policy, example=example, ranges=ranges)
+    assert written.decisions_differ == 0
+    routed = policy.decide(scores, "logits")
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
+    automate, listed = session.run(["automate", "shortlist"], {"inputs": scores})
+    np.testing.assert_array_equal(automate, routed.automate)
+    np.testing.assert_array_equal(listed, policy.listed(policy.probabilities(scores, "logits"), routed.automate))
+    assert 0 < automate.sum() < len(scores)
+    decisions = Decider.load(tmp_path / "m.onnx").decide(scores)
+    assert [decision.automate for decision in decisions] == routed.automate.tolist()
+    words = {True: "reaches the threshold", False: "is below the threshold"}
+    first = decisions[0]
+    assert first.reason.startswith(f"The score {score} of {routed.ranking[0]:.4f} {words[first.automate]}")
+    assert session.get_modelmeta().custom_metadata_map["calibrant.score"] == score
+
+
+def test_a_score_of_ones_own_is_not_exported(tmp_path):
+    policy = Policy(3, rule=RoutingRule(0.5, 3, score=lambda probabilities: probabilities[:, 0]))
+    with pytest.raises(InvalidInput, match="policy must rank by a score that can be computed"):
+        export_onnx(nn.Identity(), tmp_path / "m.onnx", policy=policy, example=torch.eye(3))
 
 
 def test_a_file_that_computes_something_else_is_refused(exported, trained, digits):

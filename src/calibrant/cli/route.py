@@ -89,7 +89,7 @@ def fit(
         no_promise: With costs: the cheapest threshold on these cases, without a promise.
         search: How thresholds are found; decide on it before you look. split spends a quarter of the cases to find
             where to start, for models whose confidences are far off; both divides the level between the two.
-        score: How cases are ranked: probability (default), margin, entropy, pnorm2, pnorm4, pnorm6, or auto, which
+        score: How cases are ranked: probability (default), margin, entropy, pnorm2, pnorm4, or auto, which
             keeps the default unless another is better beyond chance. It is chosen on the cases of --calibrate, or on a
             quarter of the cases, never on those that carry the promise.
         reserve: Share of the level that is kept for the highest accuracy that can be promised if the target cannot.
@@ -126,7 +126,7 @@ def fit(
     start = Policy(stated.n_classes, class_names=stated.class_names)
     fitting = None
     if calibrate:
-        some = _share_of(given, share, seed, clusters, score)
+        some = _share_of(given, share, seed, clusters)
         # Scores without a scale need an offset, too, and nobody knows which confidences they will reach.
         method = {"score": "platt"}.get(given.kind, "temperature")
         start = start.with_calibrator(make_calibrator(method).fit(some))
@@ -180,14 +180,12 @@ def _noted(rule: _R, weights: str | None, seed: int, drawn: "Predictions", cases
     return note_weights(rule, weights, seed, drawn, cases)
 
 
-def _share_of(
-    cases: "Predictions", share: float | None, seed: int, clusters: str | None, score: str | None
-) -> "Predictions":
+def _share_of(cases: "Predictions", share: float | None, seed: int, clusters: str | None) -> "Predictions":
     """A random share of the cases, or of their clusters, for a calibrator and for the choice of a score."""
-    from calibrant.decisions.policy import fitting_share
+    from calibrant.calibration.temperature import temperature_share
 
     if share is None:
-        share = fitting_share(len(cases), score)
+        share = temperature_share(len(cases))
     return cases.split(share, seed=seed, clusters=clusters)[0]
 
 

@@ -11,7 +11,7 @@ from calibrant.checks import fraction, number
 from calibrant.decisions.bounds import cases_without_error, error_p_value
 from calibrant.decisions.case_columns import read_members
 from calibrant.decisions.certify import Certificate, Starts, at_least, certify, parts_of
-from calibrant.decisions.ranking import GIVEN, choose_score
+from calibrant.decisions.ranking import GIVEN, Score, choose_score, is_bounded
 from calibrant.decisions.risk_coverage import CostMatrix, CostModel, check_costs, last_minimum
 from calibrant.decisions.rule import Costs, Evidence, GroupEvidence, RoutingRule, route_all
 from calibrant.decisions.shortfall import (
@@ -30,7 +30,7 @@ from calibrant.predictions import Predictions, require_predictions
 
 # Share of the cases that the search "split" spends to find its start, and how many quantiles of them it tests.
 _SPENT = 0.25
-_QUANTILES = 101
+_QUANTILES = 1001
 
 
 def choose_threshold(
@@ -50,7 +50,7 @@ def choose_threshold(
     starts: Starts | None = None,
     search: Literal["fixed", "split", "both"] = "fixed",
     candidates: Sequence[Predictions] = (),
-    score: str | None = None,
+    score: Score | None = None,
     fitting: Predictions | None = None,
     reserve: float = 0.0,
     seed: int = 0,
@@ -92,8 +92,9 @@ def choose_threshold(
             divided among `predictions` and these, so that the rule that automates most may be taken;
             `rule.candidate` is its number, 0 for `predictions`.
         score: How cases are ranked, see `calibrant.decisions.ranking`: None for the largest probability, the name of
-            another score, or "auto" to let `choose_score` decide on the cases that find the thresholds. Any score but
-            the largest probability has no natural thresholds, so its search is "split".
+            another score, a function of your own from calibrated probabilities (n, K) to n numbers, or "auto" to let
+            `choose_score` decide on the cases that find the thresholds. Any score but the largest probability has no
+            natural thresholds, so its search is "split".
         fitting: Other cases for the search "split", such as those that fitted the calibrator; None to spend a quarter.
         reserve: Share of the level that is reserved for `rule.supported`, the highest accuracy that the cases show
             if the target cannot be promised. Without a share that figure is exploratory.
@@ -269,26 +270,26 @@ def _split_search(
     if fitting is None:
         fitting, rest = predictions.split(_SPENT, seed=seed, clusters=clusters)
         spent = f" {len(fitting):,} other cases were spent to find where to start."
-    keep_default = False
     if options["score"] == "auto":
-        options["score"] = choose_score(fitting, seed=seed)
-        keep_default = options["score"] == "probability"  # its thresholds are known beforehand
-    if not keep_default:
-        options |= _found_thresholds(fitting, options["score"], target_accuracy, len(rest))
+        options["score"] = choose_score(fitting)
+    options |= _found_thresholds(fitting, options["score"], target_accuracy, len(rest))
     rule = _fixed_search(rest, target_accuracy, confidence, **options)
     return replace(rule, fitted_on=predictions.origin.sha256, note=f"{rule.note}{spent}")
 
 
-def _found_thresholds(fitting: Predictions, score: str, target_accuracy: float, n_rest: int) -> dict[str, Any]:
+def _found_thresholds(fitting: Predictions, score: Score, target_accuracy: float, n_rest: int) -> dict[str, Any]:
     """Quantiles of the score as thresholds, and where to start among them.
 
-    The start is the quantile whose test would have the smallest p-value if the rest were copies of these cases. A
-    quarter of the level starts at a stricter one, with half as many cases, because that choice is uncertain.
+    The start is the quantile whose test would have the smallest p-value if the rest were copies of these cases. Half
+    of the level starts at a stricter one, with half as many cases, because that choice is uncertain.
     """
     routed = route_all(fitting, score)
     wrong = routed.ranking[routed.predicted != fitting.targets]
     quantiles = np.linspace(0.0, 1.0, _QUANTILES)
-    cuts = np.unique(np.quantile(routed.ranking, quantiles, method="higher"))
+    # Between the cases, too: steps of a hundredth of the cases cost half a point of automation.
+    cuts = np.unique(np.quantile(routed.ranking, quantiles))
+    if is_bounded(score):
+        cuts = np.unique(np.append(cuts, 0.0))  # automates every case
     times = max(n_rest / len(fitting), 1.0)
     cases = np.floor(times * at_least(routed.ranking, cuts)).astype(np.int64)
     # Half an error more: no error among few cases is no evidence for none among many.
@@ -298,7 +299,7 @@ def _found_thresholds(fitting: Predictions, score: str, target_accuracy: float, 
     stricter = min(int(np.searchsorted(-cases, -cases[start] / 2)), len(cuts) - 1)  # half as many cases
     starts = {float(cuts[start]): 1.0}
     if stricter > start:
-        starts = {float(cuts[start]): 0.75, float(cuts[stricter]): 0.25}
+        starts = {float(cuts[start]): 0.5, float(cuts[stricter]): 0.5}
     return {"thresholds": cuts.tolist(), "starts": starts}
 
 
@@ -316,7 +317,7 @@ def _fixed_search(
     cost_matrix: CostMatrix | None,
     thresholds: Sequence[float] | None,
     starts: Starts | None,
-    score: str,
+    score: Score,
     reserve: float,
 ) -> RoutingRule:
     """Test thresholds that were fixed in advance, and take the lowest or the cheapest that is kept."""
@@ -330,7 +331,7 @@ def _fixed_search(
     if per_class:
         lines = [np.flatnonzero(routed.predicted == k) for k in range(predictions.n_classes)]
     part = level * (1.0 - reserve) / len(lines)
-    bounded = score != GIVEN
+    bounded = is_bounded(score)
     search = _Tests(routed.ranking, correct, members.clusters, target_accuracy, part, thresholds, starts, bounded)
     if costs is not None:
         search = replace(search, costs=costs, paid=costs.of_rows(predictions.targets, routed.predicted))

@@ -18,6 +18,7 @@ from calibrant.calibration.temperature import temperature_share
 from calibrant.checks import whole
 from calibrant.decisions.binary import BinaryRule
 from calibrant.decisions.choose import choose_threshold
+from calibrant.decisions.ranking import Score, score_name
 from calibrant.decisions.rule import Routed, RoutingRule, checked_scores, with_class_names
 from calibrant.decisions.shortlist import Shortlist
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid, naming
@@ -380,7 +381,7 @@ def fit_policy(
     calibrator: Calibrator | Literal["temperature", "best"] | None = "temperature",
     share: float | None = None,
     seed: int = 0,
-    score: str | None = None,
+    score: Score | None = None,
     **options: Any,
 ) -> Policy:
     """Fit a calibrator on a share of labelled cases and choose the threshold on the others.
@@ -392,8 +393,7 @@ def fit_policy(
         target_accuracy: Accuracy to promise for what is automated.
         calibrator: A calibrator that was fitted on other cases, the name of one to fit, or None for none. A class and
             a score are not calibrated by default.
-        share: Share of the cases that fits the calibrator; by default a tenth, or 100 cases if that is more, and a
-            fifth with `score="auto"`.
+        share: Share of the cases that fits the calibrator; by default a tenth, or 100 cases if that is more.
         seed: Seed of the random split. With `clusters`, the name of a column, whole clusters are split.
         score: As in `choose_threshold`; the cases that fit the calibrator also find its thresholds and, for "auto",
             choose it.
@@ -410,7 +410,7 @@ def fit_policy(
         calibrator = None  # one confidence has no temperature; rules do not need one
     if isinstance(calibrator, str):
         if share is None:
-            share = fitting_share(len(predictions), score)
+            share = temperature_share(len(predictions))
         clusters = options.get("clusters")
         if clusters is not None and not isinstance(clusters, str):
             way_out = "Put the clusters into a column: Predictions(..., extras={'patient': values})."
@@ -429,14 +429,6 @@ def fit_policy(
     return policy.with_rule(rule)
 
 
-def fitting_share(cases: int, score: str | None) -> float:
-    """Share of the cases that fits the calibrator and, for "auto", chooses the score."""
-    share = temperature_share(cases)
-    if score == "auto":
-        share = max(share, 0.2)  # with a tenth of 5,000 cases the right score is chosen half as often
-    return share
-
-
 def _promise_of(rule: RoutingRule | BinaryRule | None) -> str:
     """What a rule promises, and in which way; "" for a rule without a promise."""
     if isinstance(rule, BinaryRule):
@@ -446,7 +438,7 @@ def _promise_of(rule: RoutingRule | BinaryRule | None) -> str:
         return ""
     words = [f"accuracy {rule.target_accuracy:g} with confidence {rule.confidence:g}"]
     if rule.score != "probability":
-        words.append(f"by the score {rule.score}")
+        words.append(f"by the score {score_name(rule.score)}")
     if rule.class_thresholds is not None:
         words.append("per class")
     if rule.group_thresholds is not None:

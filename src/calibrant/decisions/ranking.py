@@ -1,38 +1,55 @@
-"""Scores by which cases are ranked: the surest are automated first. All but a given score lie in 0..1."""
+"""Scores by which cases are ranked: the surest are automated first."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import xlogy
 
+from calibrant.calibration.operations import NUMPY
 from calibrant.errors import InvalidInput, invalid
+from calibrant.metrics.functions import risk_area_influence
 from calibrant.predictions import Predictions
 
 Floats = NDArray[np.float64]
+OwnScore = Callable[[Floats], Floats]
+"""A score of your own: gets calibrated probabilities (n, K), returns a number for each row; more is surer."""
+Score = str | OwnScore
 
-CANDIDATES = ("probability", "margin", "entropy", "pnorm2", "pnorm4", "pnorm6")
-"""What `score="auto"` chooses among."""
+CANDIDATES = ("probability", "pnorm4")
+"""What `score="auto"` chooses among. No other score automated more on average (benchmarks/ranking_scores.py)."""
 
 GIVEN = "given"
 """The score of `Predictions.from_confidence(..., kind="score")`, which has no scale."""
 
-_PNORM = re.compile(r"pnorm([1-9][0-9]*)")
-# The logarithm of a probability that is 0 in float64.
+_PNORM = re.compile(r"pnorm([1-9]|1[0-9]|20)")
+# Stands for a probability that is 0 in float64 if its logarithm is needed, and for a norm of 0.
 _LEAST = 1e-300
 
 
-def check_score(score: str) -> str:
+def check_score(score: Score) -> None:
     """Refuse a score that does not exist."""
-    if score not in ("probability", "margin", "entropy", GIVEN) and not _PNORM.fullmatch(score):
-        known = "'probability', 'margin', 'entropy' or 'pnormP' with a whole number P, such as 'pnorm4'"
-        raise invalid("score", f"be {known}", repr(score))
-    return score
+    if callable(score) or score in ("probability", "margin", "entropy", GIVEN) or _PNORM.fullmatch(score):
+        return
+    known = "'probability', 'margin', 'entropy' or 'pnormP' with a whole number P from 1 to 20, such as 'pnorm4'"
+    raise invalid("score", f"be {known}", repr(score))
 
 
-def rank(score: str, probabilities: Floats, top: Floats) -> Floats:
-    """The ranking score of each row.
+def is_bounded(score: Score) -> bool:
+    """Whether a score lies in 0..1."""
+    return isinstance(score, str) and score != GIVEN
+
+
+def score_name(score: Score) -> str:
+    """The name of a score, for people."""
+    if isinstance(score, str):
+        return score
+    return getattr(score, "__name__", type(score).__name__)
+
+
+def rank(score: Score, probabilities: Floats) -> Floats:
+    """The ranking score of each row of calibrated probabilities (n, K).
 
     - `probability`: the largest probability.
     - `margin`: the largest probability less the second largest.
@@ -40,62 +57,77 @@ def rank(score: str, probabilities: Floats, top: Floats) -> Floats:
     - `pnormP`: MaxLogit-pNorm (Cattelan and Silva 2024): the largest of the centred logits divided by their p-norm.
       Centring makes it the same for logits and for log-probabilities, and dividing makes it the same at every
       temperature; `pnorm2` is logit normalisation.
-
-    Args:
-        score: Its name.
-        probabilities: Calibrated, shape (n, K).
-        top: The largest of each row, at most 1.
     """
+    if isinstance(score, str):
+        ranks: Floats = ranked(NUMPY, score, probabilities, probabilities.shape[1])[:, 0]
+        return ranks
+    ranks = np.asarray(score(probabilities), dtype=np.float64)
+    if ranks.shape != probabilities.shape[:1] or not np.isfinite(ranks).all():
+        rule = f"return a finite number for each of the {len(probabilities):,} rows"
+        raise invalid(f"score {score_name(score)}", rule, f"shape {ranks.shape}, {np.isfinite(ranks).sum():,} finite")
+    return ranks
+
+
+def ranked(operations: Any, score: str, probabilities: Any, n_classes: int) -> Any:
+    """The named scores in the operations of calibrators, so that a file computes what Python does; shape (n, 1)."""
+    # Rounded probabilities may be a little more than 1.
+    top = operations.minimum(operations.row_max(probabilities), 1.0)
     if score == "probability":
         return top
     if score == "margin":
-        return np.maximum(top - np.partition(probabilities, -2, axis=1)[:, -2], 0.0)
+        others = operations.where(operations.is_top(probabilities, n_classes), 0.0, probabilities)
+        return operations.maximum(top - operations.row_max(others), 0.0)
+    logs = operations.log(operations.maximum(probabilities, _LEAST))
     if score == "entropy":
-        entropy = -xlogy(probabilities, probabilities).sum(axis=1)
-        return np.asarray(np.clip(1.0 - entropy / np.log(probabilities.shape[1]), 0.0, 1.0))
+        share = operations.row_sum(probabilities * logs) / np.log(n_classes)
+        return operations.minimum(operations.maximum(1.0 + share, 0.0), 1.0)
     match = _PNORM.fullmatch(score)
     if match is None:
         raise InvalidInput("This rule was fitted on a class and a score, and these are scores of all classes.")
-    logits = np.log(np.maximum(probabilities, _LEAST))
-    logits -= logits.mean(axis=1, keepdims=True)
-    largest = np.abs(logits).max(axis=1)
-    scaled = np.abs(logits) / np.maximum(largest, _LEAST)[:, None]  # powers stay in range
-    norm = largest * (scaled ** int(match[1])).sum(axis=1) ** (1.0 / int(match[1]))
-    return np.asarray(np.clip(logits.max(axis=1) / np.maximum(norm, _LEAST), 0.0, 1.0))
+    if n_classes == 2:
+        raise InvalidInput(f"With two classes every case has the same {score}. Use the score 'probability'.")
+    centred = logs - operations.row_sum(logs) / float(n_classes)
+    size = operations.maximum(centred, -centred)
+    largest = operations.maximum(operations.row_max(size), _LEAST)
+    scaled = size / largest  # powers stay in range
+    power = scaled
+    for _ in range(int(match[1]) - 1):
+        power = power * scaled
+    root = operations.exp(operations.log(operations.maximum(operations.row_sum(power), 1.0)) / float(match[1]))
+    return operations.maximum(operations.row_max(centred) / (largest * root), 0.0)
 
 
-def choose_score(
-    predictions: Predictions, candidates: Sequence[str] = CANDIDATES, *, resamples: int = 200, seed: int = 0
-) -> str:
+def choose_score(predictions: Predictions, candidates: Sequence[Score] = CANDIDATES) -> Score:
     """The score with the lowest AURC, if its gain over the largest probability exceeds its error; else "probability".
 
-    The error is one standard error of the paired difference, over bootstrap resamples of the cases. The cases must be
-    others than those that carry a promise.
+    The error is one standard error of the paired difference. The cases must be others than those that carry a promise.
 
     Args:
         predictions: Labelled, calibrated cases.
-        candidates: Names of scores.
-        resamples: Bootstrap resamples.
-        seed: Of the resamples.
+        candidates: Scores besides the largest probability. With two classes all named ones rank alike.
     """
     predictions.require_all_classes("The choice of a score")
+    others = [score for score in candidates if score != "probability"]
+    if predictions.n_classes == 2:
+        others = [score for score in others if callable(score)]
     probabilities, wrong = predictions.probabilities, ~predictions.correct
-    ranks = {name: rank(check_score(name), probabilities, predictions.confidence) for name in candidates}
-    values = {name: _aurc(each, wrong) for name, each in ranks.items()}
-    best = min(values, key=lambda name: values[name])
-    if best == "probability" or "probability" not in ranks:
-        return best
-    rng = np.random.default_rng(seed)
-    gains = []
-    for _ in range(resamples):
-        rows = rng.integers(len(wrong), size=len(wrong))
-        gains.append(_aurc(ranks["probability"][rows], wrong[rows]) - _aurc(ranks[best][rows], wrong[rows]))
-    if values["probability"] - values[best] > float(np.std(gains)):
-        return best
-    return "probability"
+    plain, plain_influence = _aurc(rank("probability", probabilities), wrong)
+    best: Score = "probability"
+    largest_gain = 0.0
+    for score in others:
+        check_score(score)
+        area, influence = _aurc(rank(score, probabilities), wrong)
+        gain = plain - area
+        error = float(np.sqrt(((plain_influence - influence) ** 2).sum()))
+        if gain > max(largest_gain, error):
+            best, largest_gain = score, gain
+    return best
 
 
-def _aurc(ranks: Floats, wrong: NDArray[np.bool_]) -> float:
-    """Mean error rate of the surest 1, 2, ..., n cases."""
-    errors = np.cumsum(wrong[np.argsort(-ranks, kind="stable")])
-    return float((errors / np.arange(1, len(errors) + 1)).mean())
+def _aurc(ranks: Floats, wrong: NDArray[np.bool_]) -> tuple[float, Floats]:
+    """The area under the risk-coverage curve, and the influence of each case on it."""
+    distinct, group = np.unique(ranks, return_inverse=True)
+    counts = np.bincount(group[wrong], minlength=len(distinct)).astype(np.float64)
+    right = np.bincount(group[~wrong], minlength=len(distinct)).astype(np.float64)
+    area, of_wrong, of_right = risk_area_influence(counts, right)
+    return area, np.where(wrong, of_wrong[group], of_right[group])

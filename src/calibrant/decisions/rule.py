@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction, number, whole
 from calibrant.decisions.bounds import interval
-from calibrant.decisions.ranking import GIVEN, check_score, rank
+from calibrant.decisions.ranking import GIVEN, Score, check_score, is_bounded, rank, score_name
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import MOST_CLASSES, typed
 from calibrant.metrics.metric_tables import plain_table
@@ -32,6 +32,14 @@ class Part:
     def to_dict(self) -> dict[str, Any]:
         """Everything that `from_dict` needs, as plain JSON values."""
         content = asdict(self)  # type: ignore[call-overload]  # every subclass is a dataclass
+        score = content.get("score")
+        if callable(score):
+            raise InvalidInput(
+                f"A {self._what} that ranks by the function {score_name(score)} cannot be written to a file, because "
+                "no file may name code. Keep it in Python, or use a score with a name."
+            )
+        if score == "probability":
+            del content["score"]
         return {name: value for name, value in content.items() if value is not None or name not in self._optional}
 
     @classmethod
@@ -227,7 +235,7 @@ class RoutingRule(Displayed, Part):
     supported: Supported | None = None
     candidate: int | None = None
     group_thresholds: tuple[tuple[str, float | None], ...] | None = None
-    score: str = "probability"
+    score: Score = "probability"
 
     def __post_init__(self) -> None:
         """Refuse a rule that cannot be applied."""
@@ -253,7 +261,7 @@ class RoutingRule(Displayed, Part):
             raise invalid("groups", "name the column of group_thresholds", self.groups)
         check_score(self.score)
         for value in (self.threshold, *(self.class_thresholds or ()), *of_groups.values()):
-            if value is not None and self.score != GIVEN:
+            if value is not None and is_bounded(self.score):
                 fraction("threshold", value, ends=True)
             elif value is not None and not math.isfinite(number("threshold", value)):
                 raise invalid("threshold", "be finite", value)
@@ -269,8 +277,6 @@ class RoutingRule(Displayed, Part):
     def to_dict(self) -> dict[str, Any]:
         """Everything that `from_dict` needs, as plain JSON values."""
         content = super().to_dict()
-        if self.score == "probability":
-            del content["score"]
         if self.costs is not None and self.costs.matrix is None:
             del content["costs"]["matrix"]
         return content
@@ -366,7 +372,9 @@ class RoutingRule(Displayed, Part):
         predicted = probabilities.argmax(axis=1)
         # Rounded probabilities may be a little more than 1.
         top = np.minimum(probabilities[np.arange(len(predicted)), predicted], 1.0)
-        ranking = rank(self.score, probabilities, top)
+        ranking = top
+        if self.score != "probability":
+            ranking = rank(self.score, probabilities)
         return Routed(ranking >= self._cuts(predicted, groups), predicted, top, ranking)
 
     def decide_answers(
@@ -377,9 +385,9 @@ class RoutingRule(Displayed, Part):
         groups: NDArray[Any] | None = None,
     ) -> Routed:
         """Decide about predicted classes with a confidence, or a score that is only ranked."""
-        wanted = {"probability": "confidence", GIVEN: "score"}.get(self.score)
+        wanted = {"probability": "confidence", GIVEN: "score"}.get(score_name(self.score))
         if wanted is None:
-            raise InvalidInput(f"The score {self.score!r} of this rule needs the scores of all classes.")
+            raise InvalidInput(f"The score {score_name(self.score)!r} of this rule needs the scores of all classes.")
         if kind != wanted:
             raise InvalidInput(f"This rule was fitted on a {wanted} of the predicted class, and these have a {kind}.")
         return Routed(confidence >= self._cuts(predicted, groups), predicted, confidence, confidence)
@@ -468,7 +476,7 @@ class RoutingRule(Displayed, Part):
         """Which score the threshold is for, if it is not a probability."""
         if self.score == "probability":
             return ""
-        return f" of the score {self.score}"
+        return f" of the score {score_name(self.score)}"
 
     def _named_thresholds(self) -> list[tuple[str, str]]:
         """Class or group and its threshold as text; empty for a common threshold."""
@@ -508,7 +516,7 @@ def checked_scores(
     return values, precision
 
 
-def route_all(predictions: Predictions, score: str | None = None) -> Routed:
+def route_all(predictions: Predictions, score: Score | None = None) -> Routed:
     """Predicted class, confidence and ranking score of every case as a rule will see them; nothing is automated."""
     require_predictions(predictions)
     if score is None:

@@ -10,6 +10,7 @@ from scipy.special import bdtr
 
 from calibrant.checks import fraction
 from calibrant.decisions.bounds import cases_without_error, interval
+from calibrant.decisions.ranking import Score
 from calibrant.decisions.rule import Part, RoutingRule
 from calibrant.errors import invalid
 from calibrant.predictions import Kind, Predictions, names_or_numbers, require_predictions
@@ -32,10 +33,12 @@ class Shortlist(Displayed, Part):
             many of them have their true class off the list, and how many classes are listed on average.
         note: One sentence for a person.
         fitted_on: SHA-256 of the predictions file that it was chosen on, if it was a file.
-        threshold, class_thresholds: The rule's: the promise is for what that rule sends to a person. None for all.
+        threshold, class_thresholds, score: The rule's: the promise is for what that rule sends to a person. None for
+            all.
     """
 
     _what: ClassVar[str] = "shortlist"
+    _optional: ClassVar[tuple[str, ...]] = ("score",)
 
     least: float
     n_classes: int
@@ -49,6 +52,7 @@ class Shortlist(Displayed, Part):
     fitted_on: str | None = None
     threshold: float | None = None
     class_thresholds: tuple[float | None, ...] | None = None
+    score: Score = "probability"
 
     def __post_init__(self) -> None:
         """Refuse one that cannot be applied."""
@@ -100,7 +104,7 @@ class Shortlist(Displayed, Part):
             ours = shortened(self.class_names or ("none",))
             raise invalid("class_names of the shortlist", f"be the rule's ({theirs})", ours, way_out)
         reader = self.reader()
-        if not np.array_equal(reader.thresholds, rule.thresholds):
+        if not np.array_equal(reader.thresholds, rule.thresholds) or reader.score != rule.score:
             got = "none, since it was made for all cases"
             if reader.automates:
                 got = "those of another rule"
@@ -109,7 +113,11 @@ class Shortlist(Displayed, Part):
     def reader(self) -> RoutingRule:
         """A rule that sends to a person what the promise is for; it also checks scores."""
         return RoutingRule(
-            self.threshold, self.n_classes, class_thresholds=self.class_thresholds, class_names=self.class_names
+            self.threshold,
+            self.n_classes,
+            class_thresholds=self.class_thresholds,
+            class_names=self.class_names,
+            score=self.score,
         )
 
     def describe(self) -> str:
@@ -197,6 +205,7 @@ def choose_shortlist(
         reader.class_names,
         threshold=reader.threshold,
         class_thresholds=reader.class_thresholds,
+        score=reader.score,
     )
     cases, missed, length = _evidence(draft, predictions)
     which = "cases"

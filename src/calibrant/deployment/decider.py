@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from calibrant.decisions import Policy, PolicyLike
 from calibrant.decisions.policy import as_policy
+from calibrant.decisions.ranking import score_name
 from calibrant.deployment.decision import Decision, Extra
 from calibrant.deployment.input_spec import Arrays, InputSpec, arrange
 from calibrant.deployment.log import DecisionLog
@@ -137,6 +138,7 @@ class Decider:
             raise invalid("log", f"be one of the model {contents.network[:12]}...", f"one of {log.model[:12]}...")
         self.log = log
         self.class_names = names_or_numbers(contents.policy.class_names, contents.policy.n_classes)
+        self._score = score_name(contents.policy.routing.score)
         self._thresholds = contents.policy.routing.thresholds.tolist()
         self._automates = contents.policy.automates
         self._version = contents.policy.digest
@@ -183,8 +185,9 @@ class Decider:
         judged = self.contents.judge(np.concatenate([batch.scores for batch in batches]))
         predicted = judged.routed.predicted.tolist()
         confidence = judged.routed.confidence.tolist()
+        ranks = judged.routed.ranking.tolist()
         automate = judged.routed.automate.tolist()
-        reasons = list(map(self._reason, predicted, confidence))
+        reasons = list(map(self._reason, predicted, confidence, ranks))
         ids: list[str] = []
         extras: list[Mapping[str, Extra]] = []
         outside: list[int] = []
@@ -262,15 +265,18 @@ class Decider:
         ends = np.cumsum(mask.sum(axis=1)).tolist()
         return [tuple(ordered[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
-    def _reason(self, predicted: int, confidence: float) -> str:
+    def _reason(self, predicted: int, confidence: float, rank: float) -> str:
         if not self._automates:
             return "No rule promises anything, so a person decides."
         name, threshold = self.class_names[predicted], self._thresholds[predicted]
         if threshold == math.inf:
             return f"The rule never automates {name}."
         compared = "is below"
-        if confidence >= threshold:
+        if rank >= threshold:
             compared = "reaches"
+        if self._score != "probability":
+            compared = f"{compared} the threshold {threshold:.4f}"
+            return f"The score {self._score} of {rank:.4f} {compared}; {name} has probability {confidence:.4f}."
         return f"The probability {confidence:.4f} of {name} {compared} the threshold {threshold:.4f}."
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.decisions import Policy, PolicyLike
+from calibrant.decisions.ranking import score_name
 from calibrant.deployment.decider import Decider, policy_for
 from calibrant.deployment.input_spec import INPUTS, Arrays, InputSpec, read_specs
 from calibrant.deployment.networks import (
@@ -307,6 +308,7 @@ def _facts(contents: Contents) -> dict[str, str]:
         "calibrant.calibrator": method,
         "calibrant.temperature": temperature,
         "calibrant.class_names": policy.class_names,
+        "calibrant.score": score_name(rule.score),
         "calibrant.threshold": rule.threshold,
         "calibrant.class_thresholds": rule.class_thresholds,
         "calibrant.target_accuracy": rule.target_accuracy,
@@ -383,8 +385,8 @@ def _compare(
     routed = judged.routed
     inside = _inside(contents, part)
     off = float(np.abs(judged.probabilities - probabilities).max())
-    # A decision may differ only if the probability is the threshold itself, or two classes are equally probable.
-    near = np.abs(routed.confidence - policy.routing.thresholds[routed.predicted]) <= _POLICY_TOLERANCE
+    # A decision may differ only if the score is the threshold itself, or two classes are equally probable.
+    near = np.abs(routed.ranking - policy.routing.thresholds[routed.predicted]) <= _POLICY_TOLERANCE
     top = np.sort(judged.probabilities, axis=1)
     tied = top[:, -1] - top[:, -2] <= _POLICY_TOLERANCE
     wrong = (automate != (routed.automate & inside)) & ~near & ~tied

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from calibrant.calibration.operations import Recorder, Step, Symbol
 from calibrant.decisions import Policy, Routed, RoutingRule
+from calibrant.decisions.ranking import is_bounded, ranked, score_name
 from calibrant.deployment.input_spec import Arrays, InputSpec
 from calibrant.errors import InvalidInput, importing, invalid, one_line
 from calibrant.files import as_path, parse_json, reading, typed
@@ -87,9 +88,10 @@ class Contents:
         if isinstance(rule, RoutingRule) and rule.group_thresholds is not None:
             way_out = "Use calibrant route apply, or a rule with one threshold for all groups (--groups)."
             raise invalid("policy", "decide without the group of a case", f"a threshold per {rule.groups!r}", way_out)
-        if isinstance(rule, RoutingRule) and rule.score != "probability":
-            way_out = "Use calibrant route apply, or fit a rule without --score."
-            raise invalid("policy", "rank by the largest probability to be exported", f"score {rule.score!r}", way_out)
+        if isinstance(rule, RoutingRule) and not is_bounded(rule.score):
+            way_out = "Use calibrant route apply, or fit a rule with --score auto."
+            wanted = "rank by a score that can be computed from the scores of all classes"
+            raise invalid("policy", wanted, f"the score {score_name(rule.score)!r}", way_out)
         if self.policy.calibrator is not None:
             self.policy.calibrator.refuse_other_kind(self.kind)
 
@@ -218,10 +220,10 @@ def _decide(recorder: Recorder, contents: Contents, precision: str, inside: Symb
     probabilities = _probabilities(recorder, contents, precision)
     recorder.step("Cast", probabilities, to="float32", output="probabilities")
     predicted = recorder.step("ArgMax", probabilities, axis=1, keepdims=0, output="predicted")
-    top = recorder.step("ReduceMax", probabilities, np.array([1]), keepdims=0)
+    score = score_name(policy.routing.score)
+    ranks = recorder.step("Squeeze", ranked(recorder, score, probabilities, policy.n_classes), np.array([1]))
     thresholds = recorder.step("Gather", _lowered(policy.routing.thresholds), predicted, axis=0)
-    # Rounded probabilities may be a little more than 1.
-    reached = recorder.minimum(top, 1.0) >= thresholds
+    reached = ranks >= thresholds
     automate = recorder.step("And", reached, inside, output="automate")
     if policy.shortlist is not None:
         listed = (probabilities >= policy.shortlist.least) | recorder.is_top(probabilities, policy.n_classes)

@@ -16,6 +16,7 @@ from calibrant.decisions import (
     choose_threshold,
 )
 from calibrant.decisions.policy import as_policy
+from calibrant.decisions.ranking import score_name
 from calibrant.deployment import Decider
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import sha256_of
@@ -237,8 +238,9 @@ def _promise(rule: RoutingRule, predictions: Predictions, shortlist: Shortlist |
         sentences += _verdict(rule, ordered)
     if rule.score != "probability":
         sentences.append(
-            f"The rule ranks cases by the score {rule.score}, not by the largest probability. So a case with a higher "
-            "probability may be reviewed before one with a lower probability; the slider below goes by probabilities."
+            f"The rule ranks cases by the score {score_name(rule.score)}, which compares the predicted class with all "
+            "others, and not by the largest probability. So a case with a higher probability may be reviewed while "
+            "one with a lower probability is automated; the slider below goes by probabilities."
         )
     if rule.group_thresholds is not None:
         sentences.append(f"Each group of {rule.groups!r} has a threshold of its own; the slider below has one for all.")
