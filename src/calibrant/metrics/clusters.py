@@ -21,7 +21,7 @@ from calibrant.metrics.binning import Floats
 from calibrant.metrics.evaluation import Evaluation, Interval, is_confident
 from calibrant.metrics.intervals import subtract, wilson
 from calibrant.metrics.inversion import Plausible
-from calibrant.metrics.metric import METRICS, mean_metrics, row_values, set_metric
+from calibrant.metrics.metric import FEWEST_TO_RANK, METRICS, mean_metrics, row_values, set_metric
 from calibrant.predictions import Predictions
 
 Estimates = dict[str, tuple[float, Floats]]
@@ -71,6 +71,10 @@ class Sample:
                 effective = min(tails * seen * (1.0 - seen) / variance, most)
             ends.append(wilson(share * effective, effective, level=self.level))
         return min(float(ends[0][0]), share), max(float(ends[1][1]), share)
+
+    def too_few_to_rank(self, correct: NDArray[np.bool_]) -> bool:
+        """Whether fewer than `FEWEST_TO_RANK` clusters have a wrong row, or a right one."""
+        return any(len(np.unique(self.clusters[rows])) < FEWEST_TO_RANK for rows in (correct, ~correct))
 
     def share_difference(
         self, first: tuple[NDArray[np.bool_], NDArray[np.bool_]], second: tuple[NDArray[np.bool_], NDArray[np.bool_]]
@@ -226,6 +230,8 @@ def clustered_intervals(predictions: Predictions, sample: Sample, evaluation: Ev
         for metric in METRICS.values()
         if metric.family in ("mean", "ranking") and not metric.no_interval
     }
+    if sample.too_few_to_rank(predictions.correct):
+        scales = {name: scale for name, scale in scales.items() if METRICS[name].family != "ranking"}
     intervals |= sample.studentised(Influence(predictions), values, scales)
     return {name: intervals[name] for name in values if name in intervals}
 
@@ -243,7 +249,8 @@ def clustered_differences(
             name: (theirs[name][0] - mine[name][0], theirs[name][1] - mine[name][1]) for name in mine if name in theirs
         }
 
-    names = [each.name for each in METRICS.values() if each.reads_rows or each.family == "ranking"]
+    few = sample.too_few_to_rank(a.correct) or sample.too_few_to_rank(b.correct)
+    names = [each.name for each in METRICS.values() if each.reads_rows or (each.family == "ranking" and not few)]
     gaps: dict[str, float | None] = {}
     for name in names:
         one, other = first[name], second[name]

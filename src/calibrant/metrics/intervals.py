@@ -19,7 +19,15 @@ from calibrant.metrics.binning import Floats, edge_precision
 from calibrant.metrics.confidences import Confidences, Order
 from calibrant.metrics.evaluation import Evaluation, Interval
 from calibrant.metrics.inversion import Plausible, calibration_errors
-from calibrant.metrics.metric import METRICS, SET_METRICS, definition, mean_metrics, row_values, set_metric
+from calibrant.metrics.metric import (
+    FEWEST_TO_RANK,
+    METRICS,
+    SET_METRICS,
+    definition,
+    mean_metrics,
+    row_values,
+    set_metric,
+)
 from calibrant.predictions import Predictions
 from calibrant.tables import ShownFields
 
@@ -96,6 +104,12 @@ def share_intervals(evaluation: Evaluation, level: float = 0.95) -> dict[str, In
     return ends
 
 
+def too_few_to_rank(evaluation: Evaluation) -> bool:
+    """Whether fewer than `FEWEST_TO_RANK` rows are wrong, or right: then no interval of a ranking metric covers."""
+    wrong = round((evaluation.values()["test_error"] or 0.0) * evaluation.n)
+    return min(wrong, evaluation.n - wrong) < FEWEST_TO_RANK
+
+
 def percentiles(values: Floats, level: float) -> Interval | None:
     """Percentile interval over the resamples in which the metric is defined; None if those are fewer than half."""
     defined = values[~np.isnan(values)]
@@ -132,6 +146,8 @@ class Resampled(ShownFields):
             if name in self.plausible:
                 ends = self.plausible[name].low, self.plausible[name].high
             elif definition(name).family in ("mean", "ranking") and not definition(name).no_interval:
+                if definition(name).family == "ranking" and too_few_to_rank(self.evaluation):
+                    continue
                 ends = percentiles(self.draws[name], self.level)
                 # If only the least sure of ten rows is wrong, every draw has an AUROC of 1: that is no certainty.
                 if ends is not None and ends[0] == ends[1] and not math.isinf(ends[0]):
@@ -155,6 +171,8 @@ class Resampled(ShownFields):
             return _around(ours - theirs, *subtract(parts[0], parts[1], together))
         if "@" in name:
             return None  # an error in a set of few rows
+        if definition(name).family == "ranking" and any(map(too_few_to_rank, (self.evaluation, other.evaluation))):
+            return None
         with np.errstate(invalid="ignore"):  # infinite NLLs on both sides have no difference
             ends = percentiles(self.draws[name] - other.draws[name], self.level)
         return None if ends is None else _around(ours - theirs, *ends)

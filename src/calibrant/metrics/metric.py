@@ -25,6 +25,8 @@ Groups = str | Sequence[Any] | NDArray[Any]
 """The name of an extra column, or one value per row."""
 Family = Literal["mean", "share", "calibration", "ranking", "table"]
 Influence = Callable[[Floats, Floats], tuple[float, Floats, Floats]]
+FEWEST_TO_RANK = 10
+"""With fewer wrong rows, or right ones, no interval of a ranking metric holds the truth often enough."""
 _FAMILIES = ("mean", "share", "calibration", "ranking", "table")
 # Names in an `Evaluation` that are no metrics.
 _TAKEN = {"n", "classes", "n_classes", "n_bins", "metrics", "noise_floor", "noise_floor_95", "thresholds", "intervals"}

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from calibrant.errors import printable
-from calibrant.metrics.metric import definition, label
+from calibrant.metrics.metric import FEWEST_TO_RANK, definition, label
 from calibrant.tables import Table
 
 if TYPE_CHECKING:
@@ -57,7 +57,28 @@ def evaluation_overview(evaluation: "Evaluation", *, main: bool = False) -> Tabl
     else:
         headings.append(f"{100 * (evaluation.level or 0):g} % interval")
     title = f"{evaluation.n} rows, {evaluation.n_classes} classes, {evaluation.n_bins} bins"
-    return Table(title, rows, headings)
+    caption = ""
+    if ends is not None:
+        caption = "\n".join(missing_intervals(evaluation, main=main))
+    return Table(title, rows, headings, caption)
+
+
+def missing_intervals(evaluation: "Evaluation", *, main: bool = False) -> list[str]:
+    """Why metrics have no interval: one sentence for each reason, with the metrics that it is about."""
+    reasons: dict[str, list[str]] = {}
+    for name, value in evaluation.values().items():
+        metric = definition(name)
+        if value is None or name in (evaluation.intervals or {}) or (main and not metric.main):
+            continue
+        reason = metric.no_interval
+        if not reason and metric.family == "ranking":
+            reason = f"Fewer than {FEWEST_TO_RANK} rows (or clusters) are wrong, or right."
+        elif not reason and "@" in name:
+            reason = "The set has fewer than 10 rows, or rows have weights or come in clusters."
+        elif not reason:
+            reason = "No method that covers is known if rows have weights or come in clusters."
+        reasons.setdefault(reason, []).append(label(name))
+    return [f"No interval of {', '.join(names)}: {reason}" for reason, names in reasons.items()]
 
 
 def comparison_overview(comparison: "Comparison", *, main: bool = False) -> Table:
