@@ -130,7 +130,7 @@ PLANNED: tuple[tuple[str, str, tuple[str, ...], int], ...] = (
     ("svhn", "resnet50", ("nll", "flsd", "flsd+h", "flsd+h+p-ema"), 1),
     ("tiny-imagenet", "resnet50", ("flsd", "flsd+h+p-ema"), 1),
 )
-PLANNED_CURVES = ("lambda", "kappa", "interval")
+PLANNED_CURVES = ("lambda", "alpha", "interval", "kappa")
 
 
 def beside_paper(groups: Groups, reasons: Reasons) -> str:

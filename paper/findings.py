@@ -2,13 +2,12 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from calibrant.report import BudgetLine
 from calibrant.studies import Record, Referee
-from calibrant.studies.controls import Controlled, against_controls, curve_line, find_controls, recovered_share
+from calibrant.studies.controls import Controlled, against_controls, find_controls, recovered_share
 from calibrant.studies.result_tables import control_table
-from calibrant.studies.study_results import Results, summarise_row
+from calibrant.studies.study_results import Results
 from calibrant.tables import Table
 from paper.claims import one_run_each
 from paper.numbers import BASELINE
@@ -17,7 +16,7 @@ from paper.runs import Groups, Place, short_names
 # A control may cost this much less than what it is compared with; else the row is left out, and named.
 _TOLERANCE = 0.1
 # A screenful: of each kind those with the most seeds, and the default has what is left.
-_ROWS, _RESOLUTIONS, _PLANS, _HUBER, _PRUNING = 14, 4, 2, 4, 2
+_ROWS, _RESOLUTIONS, _PLANS, _HUBER, _PRUNING = 16, 4, 2, 4, 2
 _NOT_DEFAULT = {
     *("data.mixup", "data.mirror", "optimiser.sam", "optimiser.nesterov", "schedule.resolution"),
     "budget",
@@ -212,25 +211,42 @@ def _longest_default(by_label: Mapping[str, Sequence[Record]]) -> Sequence[Recor
 def _plan(
     place: Place, controlled: Controlled, names: Mapping[str, str], by_label: Mapping[str, Sequence[Record]]
 ) -> Finding:
+    if controlled.plan[0].resolution:
+        return _smaller_images(place, controlled, by_label)
     share = f"{100 * controlled.share:.0f} %"
     # The row says how much computing; the length of the training is a setting, which the legend has.
     short = ", ".join(part for part in names[controlled.label].split(", ") if not part.endswith(("%", "epochs")))
     control = f"all data, {share} of the epochs"
     if controlled.control[0].has_plan:
         control = f"`{names[controlled.control[0].label]}`"
-    kind = "plan"
-    if controlled.plan[0].resolution:
-        kind = "resolution"
-    runs = (controlled.plan, controlled.control)
     name = f"`{short}`, {share} of the computing"
-    if kind == "plan":
-        return Finding(kind, place, name, control, *runs, Referee(by_label), controlled.full)
+    runs = (controlled.plan, controlled.control)
+    return Finding("plan", place, name, control, *runs, Referee(by_label), controlled.full)
+
+
+def _smaller_images(place: Place, controlled: Controlled, by_label: Mapping[str, Sequence[Record]]) -> Finding:
+    """A resolution schedule beside fewer epochs; its computing is a share of that of the former default."""
     former = tuple(_longest_default(by_label))
-    if not controlled.full:
-        whole = max(record.compute for record in former or controlled.plan)
-        share = f"{100 * controlled.plan[0].compute / whole:.0f} %"
-        name, control = f"`{short}`, {share} of the computing", f"all data, {share} of the epochs"
-    return Finding(kind, place, name, control, *runs, Referee(by_label), controlled.full, former)
+    share = controlled.share
+    if former:
+        share = controlled.plan[0].compute / former[0].compute
+    name = f"smaller images first, {100 * share:.0f} % of the computing"
+    control = f"{100 * share:.0f} % of the epochs at full size"
+    runs = (controlled.plan, controlled.control)
+    whole = _whole_runs(controlled, former)
+    return Finding("resolution", place, name, control, *runs, Referee(by_label), whole, former)
+
+
+def _has_whole(controlled: Controlled, by_label: Mapping[str, Sequence[Record]]) -> bool:
+    if not controlled.plan[0].resolution:
+        return True
+    return bool(_whole_runs(controlled, _longest_default(by_label)))
+
+
+def _whole_runs(controlled: Controlled, former: Sequence[Record]) -> tuple[Record, ...]:
+    """Return the runs with all the computing; none if the longest recorded ones had less than the former default."""
+    enough = controlled.full and (not former or controlled.full[0].compute > 0.99 * former[0].compute)
+    return controlled.full if enough else ()
 
 
 def _pruning(place: Place, by_label: Mapping[str, Sequence[Record]]) -> list[Finding]:
@@ -261,7 +277,11 @@ def controls_table(groups: Groups) -> Table:
     without: list[tuple[str, ...]] = []
     columns: tuple[str, ...] = ()
     for (data, model), by_label in groups.items():
-        controls = against_controls(by_label)
+        short = {each.label for each in find_controls(by_label) if not _has_whole(each, by_label)}
+        controls = tuple(
+            replace(item, whole_value=None, recovered=None, recovered_interval=None) if item.plan in short else item
+            for item in against_controls(by_label)
+        )
         table = control_table(Results(data, model, BASELINE, (), (), controls=controls))
         columns = ("data, network", *table.columns)
         rows += [(f"{data}, {model}", *map(str, row)) for row in table.rows]
@@ -275,50 +295,61 @@ def controls_table(groups: Groups) -> Table:
     return Table("", (*rows, *without), columns)
 
 
-def budget_pictures(groups: Groups) -> dict[str, tuple[str, list[BudgetLine]]]:
-    """Name of each picture, one for each data set, network and schedule with a curve, to its title and its lines."""
-    pictures = {}
-    for (data, model), by_label in groups.items():
-        for number, (label, lines) in enumerate(budget_curves_of(by_label).items()):
-            name = f"budget-{data}-{model.replace(':', '-')}"
-            if number:
-                name += f"-{number + 1}"
-            pictures[name] = (f"{data}, {model}: {label}", lines)
-    return pictures
+@dataclass(frozen=True)
+class ComputeCurve:
+    """One way to spend less computing: a point per length of the training.
 
-
-def budget_curves_of(by_label: Mapping[str, Sequence[Record]]) -> dict[str, list[BudgetLine]]:
-    """For each run on all updates, by its label, the line of its control and a line for each plan.
-
-    Only plans that were given a budget count: one with a rate of its own is a single point. A curve needs two budgets.
+    Attributes:
+        name: In words.
+        shares: Computing as a share of that of the former default.
+        runs: The runs of each point, one per seed.
     """
-    curves: dict[str, dict[str, dict[float, list[Record]]]] = {}
-    controls: dict[str, str] = {}
-    wholes: dict[str, list[Record]] = {}  # on all updates: where every line ends
-    for found in find_controls(by_label):
-        if not found.full or found.plan[0].recipe.get("budget", 1.0) == 1.0:
-            continue
-        key, loss = found.full[0].label, found.control[0].method
-        lines, controls[key] = curves.setdefault(key, {}), loss
-        share, whole = round(found.share, 3), wholes.setdefault(key, [])
-        _add(whole, found.full)
-        for method, records in ((loss, found.control), (found.plan[0].method, found.plan)):
-            points = lines.setdefault(method, {1.0: whole})
-            _add(points.setdefault(share, []), records)
-    return {
-        key: [
-            curve_line(
-                method, {share: summarise_row(method, group) for share, group in points.items()}, control=control
-            )
-            for method, points in lines.items()
-            for control in [method == controls[key]]
-        ]
-        for key, lines in curves.items()
-        if any(len(points) > 2 for points in lines.values())
-    }
+
+    name: str
+    shares: tuple[float, ...]
+    runs: tuple[tuple[Record, ...], ...]
 
 
-def _add(records: list[Record], more: Sequence[Record]) -> None:
-    """Add the seeds that are not there yet: a control stands beside several plans, each with seeds of its own."""
-    known = {record.seed for record in records}
-    records.extend(record for record in more if record.seed not in known)
+_SHORTEST = 0.25  # of the computing; shorter trainings are another question
+FEWER, SMALLER = "fewer epochs", "smaller images first"
+FORMER, PRUNED = "former default, fewer epochs", "former default, best pruning plan (selective)"
+
+
+def compute_curves(by_label: Mapping[str, Sequence[Record]]) -> list[ComputeCurve]:
+    """Return smaller images first, fewer epochs, and the same of the former default with its best pruning plan."""
+    former = _longest_default(by_label)
+    if not former:
+        return []
+    points: dict[str, dict[float, tuple[Record, ...]]] = {}
+    for records in by_label.values():
+        name = _way_of_saving(records[0])
+        share = round(records[0].compute / former[0].compute, 2)
+        if name and _SHORTEST <= share <= 1:
+            known = points.setdefault(name, {})
+            # Of two settings at the same cost, those with more seeds.
+            if len(records) > len(known.get(share, ())):
+                known[share] = tuple(records)
+    whole = points.get(FORMER, {}).get(1.0)
+    if whole and PRUNED in points:
+        points[PRUNED][1.0] = whole
+    curves = []
+    for name in (SMALLER, FEWER, FORMER, PRUNED):
+        found = sorted(points.get(name, {}).items())
+        if len(found) > 1:
+            curves.append(ComputeCurve(name, tuple(share for share, _ in found), tuple(runs for _, runs in found)))
+    return curves
+
+
+def _way_of_saving(record: Record) -> str | None:
+    """Return which curve a run with averaged weights belongs to; None for other losses, steps and plans."""
+    changes = record.changes
+    if not record.recipe["schedule"].get("average") or changes.keys() & {"data.mixup", "optimiser.sam"}:
+        return None
+    free_gains = changes.get("data.mirror") == "alternate" and changes.get("optimiser.nesterov")
+    if record.method == BASELINE and free_gains:
+        return SMALLER if record.resolution else FEWER
+    if record.method == BASELINE and not record.resolution:
+        return FORMER
+    if record.method == "nll+selective" and not record.resolution:
+        return PRUNED
+    return None

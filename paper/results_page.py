@@ -6,7 +6,7 @@ from pathlib import Path
 
 from calibrant.studies import Record, read_records
 from calibrant.tables import Table
-from paper.findings import ECE, ERROR, METRICS, NLL, Finding, Metric, all_plans, budget_pictures, findings, unfair
+from paper.findings import ECE, ERROR, METRICS, NLL, Finding, Metric, all_plans, findings, unfair
 from paper.runs import Groups, group_records
 
 _HEAD = """<!-- Written by docs/make/results.py from results/*.json. Change those, not this. -->
@@ -14,6 +14,8 @@ _HEAD = """<!-- Written by docs/make/results.py from results/*.json. Change thos
 
 Each row is a method beside a control that cost as much. Every number comes from a recorded run: official test set, last
 epoch, means over seeds.
+
+![Quality against computing: smaller images first, fewer epochs, the former default, its best pruning plan](compute.svg)
 
 ![Each method beside its control: differences in error, NLL and ECE with their intervals](results.svg)
 """
@@ -58,7 +60,7 @@ def results_page(folder: str | Path) -> str:
         *shows,
         _LIMITS + _unfair(groups),
         "",
-        _MORE + _curves(groups),
+        _MORE,
     ]
     return "\n".join(part.rstrip("\n") for part in parts) + "\n"
 
@@ -102,18 +104,20 @@ def sentences(found: Sequence[Finding], plans: Sequence[Finding], *, brief: bool
     kinds = {kind: [each for each in found if each.kind == kind] for kind in names}
     made = []
     if kinds["resolution"]:
-        made.append(f"- **{_smaller(kinds['resolution'])}**: {_told(kinds['resolution'], _resolution, NLL, brief)}.")
+        made.append(
+            f"- **{_smaller(kinds['resolution'])}**: {_described(kinds['resolution'], _resolution, NLL, brief)}."
+        )
     if kinds["default"]:
-        made.append(f"- **{_headline(kinds['default'])}**: {_told(kinds['default'], _default, ERROR, brief)}.")
+        made.append(f"- **{_headline(kinds['default'])}**: {_described(kinds['default'], _default, ERROR, brief)}.")
     if kinds["plan"]:
-        made.append(f"- {_worth(plans)} {_CONTROL}{_told(kinds['plan'], _plan, NLL, brief)}.")
+        made.append(f"- {_worth(plans)} {_CONTROL}{_described(kinds['plan'], _plan, NLL, brief)}.")
     parts = [words(kinds[kind]) for kind, words in (("huber", _huber), ("pruning", _pruning)) if kinds[kind]]
     if parts:
         made.append("- " + " ".join(parts))
     return made
 
 
-def _told(found: Sequence[Finding], sentence: Callable[[Finding], str], metric: Metric, brief: bool) -> str:
+def _described(found: Sequence[Finding], sentence: Callable[[Finding], str], metric: Metric, brief: bool) -> str:
     if not brief:
         return "; ".join(map(sentence, found))
     first, *others = found
@@ -151,11 +155,13 @@ def _headline(found: Sequence[Finding]) -> str:
     words = [each.verdict(ERROR) for each in found]
     if all(word == "better" for word in words):
         return "The default beats the paper's `nll` recipe"
-    return "The default beside the paper's `nll` recipe" + ("" if "worse" in words else ", not always told apart")
+    return "The default beside the paper's `nll` recipe" + ("" if "worse" in words else ", not always beyond chance")
 
 
 def _paid(each: Finding) -> str:
     ours, control = each.cost
+    if each.kind == "resolution":
+        return f"{_seeds(each)}, {_share(each)} of the computing"
     cost = f"{ours:.1f} against {control:.1f} million updates"
     if ours == control:
         cost = "as many updates"
@@ -179,22 +185,24 @@ def _smaller(found: Sequence[Finding]) -> str:
 
 
 def _resolution(each: Finding) -> str:
-    whole = each.whole or each.former
-    text = f"on {each.where} ({_seeds(each)}"
-    if whole:
-        text += f", {100 * each.ours[0].compute / whole[0].compute:.0f} % of the computing"
-    text += f") error and NLL {_error_and_nll(each.ours)}, against {_error_and_nll(each.control)} of fewer epochs"
+    text = f"on {each.where} ({_seeds(each)}, {_share(each)} of the computing) error and NLL "
+    text += f"{_error_and_nll(each.ours)}, against {_error_and_nll(each.control)} of fewer epochs"
     if each.whole:
         text += f" and {_error_and_nll(each.whole)} of all the computing"
-    if each.former:
-        text += f"; the default without it had {_error_and_nll(each.former)} with all the computing"
-    if each.recovered is not None:
-        text += f"; it recovers {100 * each.recovered:.0f} %"
-        if each.recovered_interval is not None:
-            low, high = each.recovered_interval
-            text += f" ({100 * low:.0f} to {100 * high:.0f})"
-        text += " of what fewer epochs lose in NLL"
+        if each.recovered is not None:
+            text += f": it recovers {100 * each.recovered:.0f} %"
+            if each.recovered_interval is not None:
+                low, high = each.recovered_interval
+                text += f" (95 % interval {100 * low:.0f} to {100 * high:.0f})"
+            text += " of what fewer epochs lose in NLL"
+    elif each.former:
+        text += f"; the former default with all the computing {_error_and_nll(each.former)}"
     return text
+
+
+def _share(each: Finding) -> str:
+    whole = each.former or each.whole or each.ours
+    return f"{100 * each.ours[0].compute / whole[0].compute:.0f} %"
 
 
 def _error_and_nll(records: Sequence[Record]) -> str:
@@ -233,7 +241,11 @@ def _plan(each: Finding) -> str:
 
 def _huber(found: Sequence[Finding]) -> str:
     first, *others = found
-    word = {"better": "calibrates", "worse": "makes calibration worse", "cannot tell": "cannot be told to calibrate"}
+    word = {
+        "better": "calibrates",
+        "worse": "makes calibration worse",
+        "cannot tell": "does not calibrate beyond chance",
+    }
     return (
         f"**The paper's Huber term {word[first.verdict(ECE)]} on {first.where}**: ECE {_against(first, ECE)} % without "
         f"it, at as many updates ({_seeds(first)}){_elsewhere(others, ECE)}."
@@ -264,13 +276,6 @@ def _settings(found: Sequence[Finding]) -> str:
     plans = [each for each in found if each.kind == "plan" and each.ours[0].variant]
     lines = [f"`{each.name.split('`')[1]}` on {each.where}: {each.ours[0].variant}." for each in plans]
     return textwrap.fill("Settings of " + " ".join(lines), 120, break_on_hyphens=False) + "\n" if lines else ""
-
-
-def _curves(groups: Groups) -> str:
-    return "".join(
-        f"- [The budget curve of {title}]({name}.svg): what fewer updates cost, with plans and without.\n"
-        for name, (title, _) in budget_pictures(groups).items()
-    )
 
 
 def _unfair(groups: Groups) -> str:

@@ -1,12 +1,12 @@
 """Make docs/results.{png,svg}, each finding beside its control, docs/paper.{png,svg}, ours beside the paper's, and
-docs/budget-DATA-NETWORK.{png,svg}, what a budget of updates buys, where there are curves.
+docs/compute.{png,svg}, quality against computing.
 
 python docs/make/results_picture.py
 """
 
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from calibrant.report import budget_curves, save_figure
-from calibrant.report.style import BLUE, GREY, VERMILLION, new_figure, styled
+from calibrant.report import save_figure
+from calibrant.report.style import BLUE, GREY, INK, VERMILLION, new_figure, percent_axis, styled
 from calibrant.studies import Record, read_records
 
 if TYPE_CHECKING:
@@ -25,7 +25,20 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # `paper` is not part of the installed package
 
-from paper.findings import ECE, ERROR, NLL, Finding, Metric, budget_pictures, findings
+from paper.findings import (
+    ECE,
+    ERROR,
+    FEWER,
+    FORMER,
+    NLL,
+    PRUNED,
+    SMALLER,
+    TITLES,
+    Finding,
+    Metric,
+    compute_curves,
+    findings,
+)
 from paper.numbers import METRICS, paper_rows
 from paper.runs import group_records
 
@@ -51,15 +64,15 @@ def findings_picture() -> "Figure":
     In percent of the control, so that data sets share an axis; that of ECE in points, since its control may be near 0.
     """
     found = findings(group_records(read_records(ROOT / "results")))
-    figure = new_figure(10.5, 1.3 + 0.58 * len(found))
-    panels = {ERROR: "Test error", NLL: "NLL after a temperature", ECE: "ECE as trained"}
+    figure = new_figure(11.5, 1.3 + 0.55 * len(found))
+    panels = {ERROR: "Test error", NLL: "NLL, scaled", ECE: "ECE as trained"}
     row = figure.subplots(1, len(panels), sharey=True)
     for axes, (metric, title) in zip(row, panels.items(), strict=True):
         for place, each in enumerate(found):
             interval(axes, each, metric, place)
         axes.axvline(0, color="black", linewidth=1)
         axes.set_title(title, fontsize=10)
-        axes.set_xlabel("minus control, points" if metric is ECE else "against the control, %", fontsize=9)
+        axes.set_xlabel("difference, points" if metric is ECE else "difference, %", fontsize=9)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.margins(x=0.12)
@@ -158,18 +171,50 @@ def legend(figure: "Figure", marks: list[Line2D]) -> None:
     figure.legend(handles=marks, loc="outside lower center", ncols=3)
 
 
-PICTURES = {"results": findings_picture, "paper": paper_picture}
+_CURVES = {
+    SMALLER: {"color": BLUE, "marker": "o", "linewidth": 2.6, "zorder": 4},
+    FEWER: {"color": INK, "marker": "s", "linewidth": 2.6, "zorder": 3},
+    FORMER: {"color": GREY, "marker": "s", "linewidth": 1.6, "linestyle": "--"},
+    PRUNED: {"color": VERMILLION, "marker": "^", "linewidth": 1.6},
+}
 
 
-def figures() -> Iterator[tuple[str, "Figure"]]:
-    for name, picture in PICTURES.items():
-        yield name, picture()
+@styled
+def compute_picture() -> "Figure":
+    """Error and NLL against computing on both CIFAR sets; bars are standard deviations over seeds."""
     groups = group_records(read_records(ROOT / "results"))
-    for name, (title, curves) in budget_pictures(groups).items():
-        yield name, budget_curves(curves, title=title)
+    places = [("cifar10", "resnet32"), ("cifar100", "resnet32")]
+    figure = new_figure(10.5, 6.4)
+    rows = figure.subplots(len(places), 2, sharex=True)
+    for place, row in zip(places, rows, strict=True):
+        curves = compute_curves(groups[place])
+        for axes, metric in zip(row, (ERROR, NLL), strict=True):
+            for curve in curves:
+                values = [metric.mean(runs) for runs in curve.runs]
+                spreads = [spread(metric, runs) for runs in curve.runs]
+                axes.errorbar(curve.shares, values, yerr=spreads, capsize=3, label=curve.name, **_CURVES[curve.name])
+            axes.set_ylabel(metric.title[0].upper() + metric.title[1:])
+            axes.set_title(", ".join(TITLES[part] for part in place), fontsize=10)
+            axes.set_xlim(0.25, 1.05)
+            percent_axis(axes.xaxis)
+    for axes in rows[-1]:
+        axes.set_xlabel("Computing (FLOPs), share of 160 epochs at full size")
+    handles, labels = rows[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    return figure
+
+
+def spread(metric: Metric, runs: Sequence[Record]) -> float:
+    """The standard deviation over seeds; 0 if there is only one."""
+    if len(runs) == 1:
+        return 0.0
+    return statistics.stdev(map(metric.of, runs))
+
+
+PICTURES = {"compute": compute_picture, "results": findings_picture, "paper": paper_picture}
 
 
 if __name__ == "__main__":
-    for name, figure in figures():
-        for path in save_figure(figure, DOCS / name):
+    for name, picture in PICTURES.items():
+        for path in save_figure(picture(), DOCS / name):
             print(f"wrote {path.relative_to(ROOT)}")
