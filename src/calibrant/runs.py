@@ -503,6 +503,7 @@ class SummaryContent(Checked):
     steps_mode: Text | None = None
     timing: _Timing
     environment: dict[Text, Scalar]
+    concurrent_runs: Count | None = None
 
 
 def check_json(model: type[BaseModel], content: Any, what: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from calibrant.errors import InvalidInput, invalid
 from calibrant.scale import Processes, Task, fold, map_parts, run_tasks
-from calibrant.scale.processes import task_environment
+from calibrant.scale.work import task_environment
 
 
 def test_failures_are_reported_and_do_not_stop_the_others(tmp_path):
@@ -21,7 +21,6 @@ def test_failures_are_reported_and_do_not_stop_the_others(tmp_path):
     ended = {one.task: one for one in run_tasks(tasks, jobs=2, watch=lambda done: watched.append(len(done)))}
     assert {name: bool(one.code) for name, one in ended.items()} == {"a": False, "b": True, "c": False}
     assert "missing.json" in ended["b"].message
-    assert ended["a"].together == 2
     assert watched[-1] == 3
     assert (tmp_path / "logs" / "a.log").read_text().strip() == "{}"
 
@@ -35,14 +34,6 @@ def test_the_error_of_a_traceback_is_reported_and_not_the_advice_after_it(tmp_pa
     (tmp_path / "failing.py").write_text("import sys; sys.exit('calibrant: data must exist.')")
     (one,) = run_tasks([Task("x", "failing", (), tmp_path / "x.log")])
     assert one.message == "data must exist."
-
-
-def test_the_number_of_tasks_that_ran_together_is_known_before_they_end(tmp_path):
-    (tmp_path / "good.json").write_text("{}")
-    tasks = [Task(name, "json.tool", (str(tmp_path / "good.json"),), tmp_path / f"{name}.log") for name in "ab"]
-    noted = []
-    run_tasks(tasks, jobs=2, on_concurrency=noted.append)
-    assert noted[0] == {"a": 2, "b": 2}
 
 
 def test_a_killed_task_names_its_signal(tmp_path, monkeypatch):
@@ -80,7 +71,7 @@ def test_jobs_share_cores_and_take_turns_on_gpus():
 def test_a_task_exits_as_a_command_does(tmp_path, work, code, message):
     (tmp_path / "own_task.py").write_text(
         "from calibrant.errors import InvalidInput\n"
-        "from calibrant.scale.processes import task_main\n"
+        "from calibrant.scale.work import task_main\n"
         "def work():\n"
         f"    error = {work}\n"
         "    if error:\n"

@@ -13,7 +13,7 @@ def test_children_and_grandchildren_end_when_the_parent_is_killed(tmp_path, pyth
         textwrap.dedent(
             """
             import pathlib, subprocess, sys, time, os
-            from calibrant.scale.processes import task_main
+            from calibrant.scale.work import task_main
 
             def work():
                 grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])

@@ -143,13 +143,6 @@ def test_a_folder_without_a_study_says_what_to_do(tmp_path):
         Study(tmp_path)
 
 
-def test_the_largest_company_of_a_run_is_kept(tmp_path):
-    study = Study(tmp_path, StudySpec(methods=("nll",)))
-    for together in ({"a": 2, "b": 2}, {"a": 1}, {"b": 3}):
-        study._note_concurrency(together)
-    assert study._concurrency() == {"a": 2, "b": 3}
-
-
 def test_two_processes_cannot_run_one_study(finished_study):
     with finished_study._locked(), pytest.raises(InvalidInput, match="is being run by another process"):
         finished_study.run()

@@ -1,6 +1,5 @@
 """Work on many parts or many tasks: in this process, in processes of this machine, or on a Ray cluster."""
 
-from calibrant.scale.processes import Processes
-from calibrant.scale.work import Executor, Task, fold, make_executor, map_parts, run_tasks
+from calibrant.scale.work import Executor, Processes, Task, fold, make_executor, map_parts, run_tasks
 
 __all__ = ["Executor", "Processes", "Task", "fold", "make_executor", "map_parts", "run_tasks"]

@@ -18,8 +18,7 @@ from typing import Any, Self
 from calibrant import __version__
 from calibrant.errors import CalibrantError, InvalidInput, at_level, importing, invalid, one_line
 from calibrant.files import try_lock
-from calibrant.scale.processes import ChildProcess
-from calibrant.scale.work import Ended, Part, Result, Task
+from calibrant.scale.work import ChildProcess, Ended, Part, Result, Task
 
 # How often a task is started again because its worker was lost, before it counts as failed.
 _RETRIES = 10

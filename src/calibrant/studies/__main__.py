@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from calibrant.scale.processes import task_main
+from calibrant.scale.work import task_main
 
 
 def _train(recipe: str, folder: str, data_dir: str = "") -> None:

@@ -490,7 +490,12 @@ def scaled_by(predictions: Predictions, temperature: float) -> Predictions:
 
 
 def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
-    """Measure a finished run: with and without temperature scaling, with 10 and 15 bins."""
+    """Measure a finished run: with and without temperature scaling, with 10 and 15 bins.
+
+    Args:
+        run: The run.
+        concurrent_runs: How many runs shared the machine. None: the number that its study noted, if any.
+    """
     summary = run.summary
     validation, test = run.predictions("val"), run.predictions("test")
     temperature, notes = fit_temperature(validation)
@@ -519,7 +524,7 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         seconds=summary["timing"]["seconds"],
         later_seconds=sum(line["train_seconds"] for line in later),
         later_samples=sum(line["samples"] for line in later),
-        concurrent_runs=concurrent_runs,
+        concurrent_runs=concurrent_runs or summary.get("concurrent_runs"),
         steps_mode=summary.get("steps_mode"),
         environment=summary["environment"],
         predictions_sha256=digests(run),

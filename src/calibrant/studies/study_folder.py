@@ -1,18 +1,16 @@
 """A study on disk: plan it, run what is not finished, and read its results."""
 
 import contextlib
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Any
 
-from pydantic import Field, TypeAdapter, ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant.errors import CheckFailed, InvalidInput, invalid, printable
-from calibrant.files import as_path, locked, output_error, read_json, write_json
+from calibrant.files import as_path, locked, output_error, write_json
 from calibrant.predictions import Predictions
 from calibrant.scale import Executor, Task, run_tasks
 from calibrant.scale.work import Ended
@@ -28,8 +26,7 @@ from calibrant.training.default_recipes import method_settings
 from calibrant.training.engine import state_of
 from calibrant.training.recipe import flatten
 from calibrant.training.settings import check_inputs
-
-_CONCURRENCY = TypeAdapter(dict[str, Annotated[int, Field(ge=1, lt=2**31)]])
+from calibrant.training.summary import CONCURRENT_RUNS
 
 
 def plan_study(
@@ -76,16 +73,6 @@ def plan_study(
                 if derived:
                     merged["derived"][data] = derived
     return Study(out, at_budgets(StudySpec.parse(merged), budgets, control=control))
-
-
-class StudyProgress(Protocol):
-    """Shows the progress of a study."""
-
-    def over(self, study: "Study", pending: Sequence[PlannedRun]) -> contextlib.AbstractContextManager[None]:
-        """Return a context around all runs. `pending` are the runs that are not finished yet."""
-
-    def update(self, ended: list[Ended]) -> None:
-        """Receive the runs that have ended, a few times per second."""
 
 
 class Study(Displayed):
@@ -140,7 +127,7 @@ class Study(Displayed):
         *,
         jobs: int | None = None,
         data_dir: str | Path | None = None,
-        progress: StudyProgress | None = None,
+        show_progress: bool = False,
         trust_code: bool = False,
         executor: Executor | None = None,
     ) -> None:
@@ -150,7 +137,7 @@ class Study(Displayed):
             jobs: How many run at once; several can share one GPU if they fit into its memory. None: one, or as many
                 as the executor can run at once.
             data_dir: Folder of the image sets.
-            progress: Shows the progress.
+            show_progress: Whether to write a line for each run that ends, and a bar on a terminal, to standard error.
             trust_code: Whether to run methods and networks `module:name` that you have not used on this machine before.
             executor: Where the runs are made. None: this machine. Other machines must see the folder of the study.
 
@@ -162,16 +149,18 @@ class Study(Displayed):
         for planned in pending:
             planned.recipe.with_trusted_code(trust_code=trust_code).within_budget().plan()
         check_inputs((planned.recipe for planned in pending), data_dir=data_dir)
-        shown = progress or _Silent()
-        with self._locked():
+        with self._locked(), contextlib.ExitStack() as stack:
             self.spec.save(self.path / "study.toml")
             if executor is not None:
                 executor.check_shared(self.path.absolute() / "study.toml")
-            with shown.over(self, pending):
-                tasks = [self._task(planned, data_dir) for planned in pending]
-                ended = run_tasks(
-                    tasks, jobs=jobs, watch=shown.update, on_concurrency=self._note_concurrency, executor=executor
-                )
+            watch = None
+            if show_progress:
+                watch = stack.enter_context(_shown_progress(self, pending))
+            environment = {}
+            if executor is None:
+                environment[CONCURRENT_RUNS] = str(min(jobs or 1, max(len(pending), 1)))
+            tasks = [replace(self._task(planned, data_dir), environment=environment) for planned in pending]
+            ended = run_tasks(tasks, jobs=jobs, watch=watch, executor=executor)
         failed = [f"{task.task}: {task.message}" for task in ended if task.code]
         if failed:
             raise CheckFailed(
@@ -213,7 +202,7 @@ class Study(Displayed):
                 kept = Record.load(path)
                 if kept.automation is not None and kept.predictions_sha256 == digests(run):
                     return kept
-        record = record_run(run, concurrent_runs=self._concurrency().get(planned.name))
+        record = record_run(run)
         write_json(path, record.to_dict())
         return record
 
@@ -267,22 +256,6 @@ class Study(Displayed):
 
     # Bookkeeping.
 
-    def _concurrency(self) -> dict[str, int]:
-        path = self.path / "concurrency.json"
-        if not path.is_file():
-            return {}
-        try:
-            return _CONCURRENCY.validate_python(read_json(path))
-        except ValidationError as error:
-            raise invalid(str(path), "map names of runs to numbers", "something else", "Remove it.") from error
-
-    def _note_concurrency(self, together: dict[str, int]) -> None:
-        """Keep the largest number for each run. It is written at once, for runs that are continued later."""
-        known = self._concurrency()
-        larger = {name: count for name, count in together.items() if count > known.get(name, 0)}
-        if larger:
-            write_json(self.path / "concurrency.json", known | larger)
-
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Lock the folder: two processes that run one study would run everything twice."""
@@ -299,87 +272,35 @@ class Study(Displayed):
             yield
 
 
-# Progress.
-
-
-class _Silent:
-    """Shows nothing."""
-
-    @contextlib.contextmanager
-    def over(self, study: Study, pending: Sequence[PlannedRun]) -> Iterator[None]:  # noqa: ARG002
-        """Show nothing."""
-        yield
-
-    def update(self, ended: list[Ended]) -> None:
-        """Show nothing."""
-
-
-class _Lines:
-    """Shows one line per run, for logs and pipes."""
-
-    def __init__(self) -> None:
-        self._shown = 0
-        self._study: Study | None = None
-
-    @contextlib.contextmanager
-    def over(self, study: Study, pending: Sequence[PlannedRun]) -> Iterator[None]:
-        """Show how many runs there are."""
-        self._study = study
-        self._shown = 0
-        done = len(study.runs) - len(pending)
-        self._write(f"{counted(len(study.runs), 'run')}, {done} of them finished before, {len(pending)} to run")
-        yield
-
-    def update(self, ended: list[Ended]) -> None:
-        """Show the runs that have ended since the last call."""
-        for task in ended[self._shown :]:
-            self._write(f"{task.task}: {self._outcome(task)}")
-        self._shown = len(ended)
-
-    def _outcome(self, task: Ended) -> str:
-        if task.code:
-            return "failed"  # the reason is in the error at the end, where nobody misses it
-        assert self._study is not None
-        test = Run.open(self._study.path / "runs" / task.task).summary["test"]
-        return f"test error {test['test_error']:.2%}, ECE {test['ece']:.2%}"
-
-    def _write(self, line: str) -> None:
-        sys.stderr.write(printable(line) + "\n")
-
-
-class _Bar(_Lines):
-    """Shows a bar over all epochs of all runs, and above it a line for each run that has ended."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__()
-        self._console = console
-
-    @contextlib.contextmanager
-    def over(self, study: Study, pending: Sequence[PlannedRun]) -> Iterator[None]:
-        """Show the bar."""
-        self._bar = Progress(
-            TextColumn("[bold]epochs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=self._console
-        )
-        self._logs = [Run(study.folder(planned), planned.recipe).log_path for planned in pending]
-        epochs = sum(planned.recipe.within_budget().epochs for planned in pending)
-        self._task = self._bar.add_task("", total=epochs)
-        with super().over(study, pending), self._bar:
-            yield
-
-    def update(self, ended: list[Ended]) -> None:
-        """Move the bar."""
-        super().update(ended)
-        epochs = 0
-        for path in self._logs:
-            with contextlib.suppress(FileNotFoundError):
-                epochs += path.read_bytes().count(b"\n")
-        self._bar.update(self._task, completed=epochs)
-
-    def _write(self, line: str) -> None:
-        self._console.print(printable(line), highlight=False, markup=False)
-
-
-def make_progress() -> StudyProgress:
-    """Return a bar for a terminal, plain lines for a file or a pipe."""
+@contextlib.contextmanager
+def _shown_progress(study: Study, pending: Sequence[PlannedRun]) -> Iterator[Callable[[list[Ended]], None]]:
+    """Yield a function that shows a line for each run that has ended and, on a terminal, a bar over all runs."""
     console = Console(stderr=True)
-    return _Bar(console) if console.is_terminal else _Lines()
+    columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task("", total=len(pending))
+    shown = 0
+
+    def write(line: str) -> None:
+        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+
+    def update(ended: list[Ended]) -> None:
+        nonlocal shown
+        for run in ended[shown:]:
+            write(f"{run.task}: {_outcome(study, run)}")
+        shown = len(ended)
+        bar.update(task, completed=shown)
+
+    finished = len(study.runs) - len(pending)
+    write(f"{counted(len(study.runs), 'run')}, {finished} of them finished before, {len(pending)} to run")
+    with contextlib.ExitStack() as stack:
+        if console.is_terminal:
+            stack.enter_context(bar)
+        yield update
+
+
+def _outcome(study: Study, ended: Ended) -> str:
+    if ended.code:
+        return "failed"  # the reason is in the error at the end, where nobody misses it
+    test = Run.open(study.path / "runs" / ended.task).summary["test"]
+    return f"test error {test['test_error']:.2%}, ECE {test['ece']:.2%}"

@@ -16,7 +16,7 @@ from calibrant.studies.ablation import ablation_figure, ablation_table, choose_b
 from calibrant.studies.controls import budget_figure
 from calibrant.studies.records import write_record
 from calibrant.studies.result_tables import calibrated_tables, control_table, paper_tables, percent
-from calibrant.studies.study_folder import Study, make_progress
+from calibrant.studies.study_folder import Study
 from calibrant.studies.study_results import Results
 from calibrant.studies.study_spec import StudySpec, file_word
 from calibrant.tables import Table, counted, preformatted
@@ -148,7 +148,7 @@ def _run(
     study.pending()  # raises before the warning if a run has other settings
     _warn_of_forgotten_runs(study)
     try:
-        study.run(jobs=jobs, data_dir=data_dir, progress=make_progress(), trust_code=trust_code, executor=executor)
+        study.run(jobs=jobs, data_dir=data_dir, show_progress=True, trust_code=trust_code, executor=executor)
     except CheckFailed as failed:
         return Outcome(study, failed)
     except KeyboardInterrupt as error:

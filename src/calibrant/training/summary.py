@@ -1,5 +1,6 @@
 """What a run ends with: its temperature, its warnings, and `summary.json`."""
 
+import os
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -61,6 +62,8 @@ def calibrate_run(run: Run) -> dict[str, Any] | None:
     }
 
 
+CONCURRENT_RUNS = "CALIBRANT_CONCURRENT_RUNS"
+"""The variable in which a study tells its runs how many of them share the machine."""
 _FEW_UPDATES = 300
 _NEARLY_ALL = 0.95
 # An untrained network has the loss of a guess, and one that learns anything falls below it by more than this.
@@ -219,7 +222,14 @@ def summarise(
             "seconds": sum(line["seconds"] for line in log),
         },
         "environment": describe_environment(),
+        # Times are compared only between runs that shared their machine with equally many.
+        "concurrent_runs": _known_concurrency(),
     }
+
+
+def _known_concurrency() -> int | None:
+    known = os.environ.get(CONCURRENT_RUNS, "")
+    return int(known) if known.isdecimal() else None
 
 
 def brief(predictions: Predictions) -> dict[str, float]:
