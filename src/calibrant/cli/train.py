@@ -16,6 +16,7 @@ def train(
     epochs: int | None = None,
     budget: float | None = None,
     seed: int | None = None,
+    views: Literal["none", "mirror", "mirror+shift"] | None = None,
     out: Out = None,
     resume: Path | None = None,
     data_dir: DataDir = None,
@@ -38,6 +39,8 @@ def train(
         budget: Share of the computing of the full run. A plan solves for it, a method without one gets fewer epochs;
             without --method smaller images come first, the best known way to spend it.
         seed: Seed of initialisation, order, augmentation and pruning.
+        views: Average the logits of these views of a picture in predictions and in the exported file; mirror makes them
+            2 times as expensive, mirror+shift 6 times.
         out: New run folder; by default runs/DATA-MODEL-METHOD-seedN.
         resume: Run folder to continue; nothing but the number of processes can be changed then.
         devices: Number of processes, also with --resume; torchrun and srun work too.
@@ -58,6 +61,7 @@ def train(
         "epochs": epochs,
         "budget": budget,
         "model.name": model,
+        "model.views": views,
         "method.name": method,
         "engine.devices": devices,
         **dict(parse_assignment(text, method_options=True) for text in set_ or []),

@@ -28,6 +28,7 @@ from calibrant.training.checkpoint import (
 from calibrant.training.data import Dataset
 from calibrant.training.data.pictures import Unreadable
 from calibrant.training.launch import joined, joins_a_group, on_first_rank, start_processes
+from calibrant.training.models import AveragedViews
 from calibrant.training.predict import predict, scorer
 from calibrant.training.progress import Reporter
 from calibrant.training.reading import lost_worker
@@ -322,8 +323,11 @@ class _Training:
 
     def _predict(self, split: Split) -> Predictions:
         setup, part = self.setup, self.setup.data.held_out[split]
+        network = setup.network
+        if self.recipe.model.views != "none":
+            network = AveragedViews(network, self.recipe.model.views)
         logits, labels = predict(
-            setup.network,
+            network,
             part.batches(setup.batch_size, self.recipe.engine.workers),
             setup.preparation.plain,
             device=self.fabric.device,

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from calibrant.errors import did_you_mean, invalid
 from calibrant.losses.distributed import global_sum
 from calibrant.training.models import ModelInput, build_model, expected_input
+from calibrant.training.models.build import SMALLEST_SIDE
 from calibrant.training.models.libraries import head_of
 from calibrant.training.recipe import ModelSection, OptimiserSection, Recipe
 from calibrant.training.reproducibility import seeded
@@ -30,6 +31,8 @@ _WRAPPER = "model."
 def make_model(recipe: Recipe, data: TrainingData, expected: ModelInput | None = None) -> nn.Module:
     """The network, with the weights that the recipe names; everything else is drawn from the recipe's seed."""
     settings = recipe.model
+    if settings.views != "none" and min(data.image_shape[1:]) < SMALLEST_SIDE:
+        raise invalid("model.views", "be none for inputs that are not pictures", f"shape {data.image_shape}")
     with seeded(recipe.seed, "initialise"):
         return build_model(
             settings.name,

@@ -168,7 +168,7 @@ class ModelSection(RecipeSection):
     `weights` is a safetensors file. `input` says whose size and normalisation images get: `auto` takes the network's
     for timm: and transformers:, the data set's for all others. Parts in `freeze`, by the beginning of their names, keep
     their weights; `backbone` is everything but the last layer. `probe` is the number of epochs, at the start, in which
-    only the last layer is trained.
+    only the last layer is trained. Predictions and the exported file average the logits of these `views` of a picture.
     """
 
     name: str = "tiny"
@@ -176,6 +176,7 @@ class ModelSection(RecipeSection):
     input: Literal["auto", "data", "model"] = "auto"
     freeze: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
     probe: Annotated[int, Field(ge=0)] = 0
+    views: Literal["none", "mirror", "mirror+shift"] = "none"
 
 
 class MethodSection(RecipeSection):

@@ -31,7 +31,7 @@ from calibrant.training.checkpoint import (
     write_log,
 )
 from calibrant.training.data import Dataset, load_dataset, split_validation
-from calibrant.training.models import ModelInput, build_model
+from calibrant.training.models import AveragedViews, ModelInput, build_model
 from calibrant.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class Run(RunFolder):
         return newest
 
     def load_model(self, checkpoint: Checkpoint | None = None, *, trust_code: bool = False) -> nn.Module:
-        """The network with the weights of a checkpoint, by default the newest, in evaluation mode.
+        """The network with the weights of a checkpoint, by default the newest, and the run's views; evaluation mode.
 
         Args:
             checkpoint: Where the weights come from.
@@ -249,6 +249,8 @@ class Run(RunFolder):
             raise InvalidInput(
                 f"the newest checkpoint of run {self.path} does not fit its network: {reason}"
             ) from error
+        if self.recipe.model.views != "none":
+            model = AveragedViews(model, self.recipe.model.views)
         return model.eval()
 
     def export_to_onnx(
