@@ -10,9 +10,9 @@ from typing import Literal
 from calibrant.errors import did_you_mean, invalid
 from calibrant.files import read_toml
 from calibrant.studies import Record, summarise
-from calibrant.studies.ablation import ABLATIONS, METHOD, ablation_table
+from calibrant.studies.ablation import ABLATIONS, COMPONENTS, METHOD, ablation_table
 from calibrant.studies.result_tables import metric_label, percent
-from calibrant.studies.study_results import Estimate, estimate
+from calibrant.studies.study_results import Estimate, Results, estimate
 from calibrant.tables import Table
 from calibrant.training import paper_recipe
 from paper.claims import BASELINES
@@ -312,17 +312,39 @@ _AREA = {"tiny-imagenet": 4, "mendeley-v2": 4}
 
 
 def curves(groups: Groups) -> str:
-    """Tables of runs in which one setting alone was changed."""
+    """Tables and pictures of runs in which one setting alone was changed, and of the components of the method."""
     parts = ["## One setting at a time", "", "A value is chosen by validation ECE; test figures have no say."]
-    for by_label in groups.values():
-        for method in sorted({record.method for records in by_label.values() for record in records}):
-            for name in ABLATIONS:
-                values = curve(name, method, by_label)
-                if len(values) > 2:
-                    rows = {f"{name}={value:g}": records for value, records in values.items()}
-                    grid = ablation_table(name, summarise(rows, next(iter(rows))))
-                    parts += ["", replace(grid, title=f"{grid.title} of {method}").markdown().rstrip("\n")]
-    return "\n".join(parts if len(parts) > 3 else [*parts, "", "No curve with three or more values yet."])
+    found = recorded_ablations(groups)
+    for name, results in found.items():
+        grid = ablation_table(name, results)
+        picture = f"![{name}: errors and shares of confident samples]({picture_name(name)}.svg)"
+        title = grid.title
+        if name in ABLATIONS:
+            title = f"{title} of {METHOD}"
+        parts += ["", replace(grid, title=title).markdown().rstrip("\n"), "", picture]
+    if not found:
+        parts += ["", "No curve with three or more values yet."]
+    return "\n".join(parts)
+
+
+def recorded_ablations(groups: Groups) -> dict[str, Results]:
+    """Return the paper's ablations on CIFAR-10 with ResNet-32, by name, if three or more of their runs are recorded."""
+    by_label = groups.get((DATA, MODEL), {})
+    found = {}
+    for name in PLANNED_CURVES:
+        values = curve(name, METHOD, by_label)
+        if len(values) > 2:
+            rows = {f"{name}={value:g}": records for value, records in values.items()}
+            found[name] = summarise(rows, next(iter(rows)))
+    components = {label: by_label[method] for label, method in COMPONENTS.items() if method in by_label}
+    if len(components) > 2:
+        found["components"] = summarise(components, next(iter(components)))
+    return found
+
+
+def picture_name(ablation: str) -> str:
+    """Return the name of an ablation's picture, without its ending."""
+    return f"ablation-{ablation}"
 
 
 def curve(name: str, method: str, by_label: Mapping[str, Sequence[Record]]) -> dict[float, list[Record]]:

@@ -1,5 +1,5 @@
 """Make docs/results.{png,svg}, each finding beside its control, docs/paper.{png,svg}, ours beside the paper's, and
-docs/compute.{png,svg}, quality against computing.
+docs/compute.{png,svg}, quality against computing, and docs/ablation-NAME.{png,svg}, the paper's ablations.
 
 python docs/make/results_picture.py
 """
@@ -17,6 +17,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from calibrant.report import save_figure
 from calibrant.report.style import BLUE, GREY, INK, VERMILLION, new_figure, percent_axis, styled
 from calibrant.studies import Record, read_records
+from calibrant.studies.ablation import ablation_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # `paper` is not part of the installed package
 
+from paper.beside import picture_name, recorded_ablations
 from paper.findings import (
     ECE,
     ERROR,
@@ -215,6 +217,9 @@ PICTURES = {"compute": compute_picture, "results": findings_picture, "paper": pa
 
 
 if __name__ == "__main__":
-    for name, picture in PICTURES.items():
-        for path in save_figure(picture(), DOCS / name):
+    figures = {name: picture() for name, picture in PICTURES.items()}
+    for name, results in recorded_ablations(group_records(read_records(ROOT / "results"))).items():
+        figures[picture_name(name)] = ablation_figure(name, results)
+    for name, figure in figures.items():
+        for path in save_figure(figure, DOCS / name):
             print(f"wrote {path.relative_to(ROOT)}")

@@ -78,6 +78,7 @@ def ablation_curves(
         # Above the panel: a curve may run anywhere inside it.
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
     left.set_ylim(bottom=0)
+    right.set_ylim(bottom=0)
     figure.suptitle(title, weight="bold", fontsize=11)
     return figure
 
@@ -135,9 +136,21 @@ def _bars(
     for index, (name, values) in enumerate(group.items()):
         places = [number - 0.4 + height * (index + 0.5) for number in range(len(labels))]
         lengths = np.nan_to_num(np.asarray(values, dtype=np.float64))  # a bar of NaN would lose its label
-        bars = axes.barh(places, lengths, height * 0.94, label=name, color=PALETTE[index % len(PALETTE)])
+        error_bars = None
         if name in spreads:
-            axes.errorbar(lengths, places, xerr=spreads[name], fmt="none", ecolor=INK, elinewidth=1)
+            error_bars = np.nan_to_num(np.asarray(spreads[name], dtype=np.float64))
+        colour = PALETTE[index % len(PALETTE)]
+        # Labels of bars that know their error bars are written behind these.
+        bars = axes.barh(
+            places,
+            lengths,
+            height * 0.94,
+            xerr=error_bars,
+            ecolor=INK,
+            error_kw={"elinewidth": 1},
+            label=name,
+            color=colour,
+        )
         texts = ["not defined" if math.isnan(value) else f"{100 * value:.2f}" for value in values]
         axes.bar_label(bars, texts, fontsize=7, padding=2)
     axes.set_yticks(range(len(labels)), labels)
