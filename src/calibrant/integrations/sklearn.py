@@ -34,20 +34,21 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     """Fit a classifier and a calibrator, such that no case calibrates a model that has seen it.
 
     The classifier is fitted once without each fold; what these models say about the fold that they have not seen gives
-    one prediction for every case, and one calibrator is fitted on all of these. The classifier in use is then fitted on
-    all cases, so that a prediction costs what it costs without calibration.
+    one prediction for every case, and one calibrator is fitted on all of these. In use, the models of the folds are
+    calibrated and averaged.
 
     Args:
         estimator: Any classifier with `predict_proba` or `decision_function`; logistic regression unless told.
         method: A name in `calibrant.calibration.METHODS`, or "best" for the one with the lowest cross-validated NLL.
         cv: Number of stratified folds, a splitter of scikit-learn, or "prefit" for an estimator that is fitted already;
             then `fit` gets cases that it has not seen and fits the calibrator alone.
-        ensemble: Keep the models of the folds and average what they say, calibrated, instead of fitting one more. Often
-            a little better; a prediction costs as many times as much as there are folds.
+        ensemble: Whether to keep the models of the folds and to average what they say, calibrated. False: one model is
+            fitted on all cases and kept, so that a prediction costs what it costs without calibration; it is often a
+            little worse.
 
     Attributes:
         classes_: Labels as in `y`, sorted.
-        estimators_: The fitted classifiers in use: one, or with `ensemble` one per fold.
+        estimators_: The fitted classifiers in use: one per fold, or one without `ensemble`.
         smallest_: The smallest probability that is believed of a classifier without a decision function.
         calibrator_: The fitted `calibrant.calibration` calibrator, which can be saved.
         predictions_: What the calibrator was fitted on, as `Predictions`: for `evaluate`, `choose_threshold` and
@@ -66,7 +67,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     predictions_: Predictions
 
     def __init__(
-        self, estimator: Any = None, *, method: str = "temperature", cv: Any = 5, ensemble: bool = False
+        self, estimator: Any = None, *, method: str = "temperature", cv: Any = 5, ensemble: bool = True
     ) -> None:
         self.estimator = estimator
         self.method = method
