@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from calibrant import Predictions, evaluate
 from calibrant.studies.referee import COMPARED, Referee, SeedPool, decide, spread_of
@@ -28,16 +28,21 @@ Values = list[np.ndarray]
 
 
 def paired(values: Values) -> float:
-    return float(stats.ttest_rel(values[0], values[1]).pvalue)
+    differences = values[0] - values[1]
+    error = differences.std(ddof=1) / np.sqrt(len(differences))
+    return float(2 * special.stdtr(len(differences) - 1, -abs(differences.mean()) / error))
 
 
 def welch(values: Values) -> float:
-    return float(stats.ttest_ind(values[0], values[1], equal_var=False).pvalue)
+    variances = [group.var(ddof=1) for group in values[:2]]
+    parts = [variance / len(group) for variance, group in zip(variances, values[:2], strict=True)]
+    squares = sum(part**2 / (len(group) - 1) for part, group in zip(parts, values[:2], strict=True))
+    return _t(values, (variances[0], variances[1]), sum(parts) ** 2 / squares)
 
 
 def _t(values: Values, variances: tuple[float, float], degrees: float) -> float:
     error = np.sqrt(variances[0] / len(values[0]) + variances[1] / len(values[1]))
-    return float(2 * stats.t.sf(abs(values[0].mean() - values[1].mean()) / error, degrees))
+    return float(2 * special.stdtr(degrees, -abs(values[0].mean() - values[1].mean()) / error))
 
 
 def pooled(values: Values) -> float:
