@@ -364,6 +364,62 @@ def ninth_worlds() -> Iterator[World]:
         yield World(9, name, 20, 10, partial(overlooked, block=block))
 
 
+# -- what must not be lost --------------------------------------------------------------------------------------------
+
+
+def calibrated(rng: Rng, n: int, classes: int = 4, sharpness: float = 5.0, said: float = 1.0) -> Predictions:
+    scores = sharpness * rng.normal(size=(n, classes))
+    return Predictions.from_logits(said * scores, (scores + rng.gumbel(size=scores.shape)).argmax(axis=1))
+
+
+def automated(rng: Rng, n: int, target: float, **world: Any) -> float:
+    """Share of a stream that a rule automates."""
+    rule = choose_threshold(calibrated(rng, n, **world), target)
+    return float(rule.route(calibrated(np.random.default_rng(1), 5000, **world)).automate.mean())
+
+
+def decided(rng: Rng, **asked: float) -> float:
+    """Share of a stream of two classes that is not reviewed."""
+    rule = choose_binary_rule(calibrated(rng, 1000, 2, 3.0), **asked)
+    return float((np.asarray(rule.decide(calibrated(np.random.default_rng(1), 5000, 2, 3.0))) != "review").mean())
+
+
+def noticed_after(rng: Rng, good: int) -> float:
+    """Labels until an alarm if errors become twice as frequent as promised; 3,000 at most."""
+    promised = 0.05
+    wrong = rng.random(good + 3000) < np.repeat([0.7 * promised, 2 * promised], [good, 3000])
+    over = np.flatnonzero(promise_capital(wrong, promised)[good:] >= -np.log(LEVEL))
+    return float(over[0] + 1) if len(over) else 3000.0
+
+
+def drift_after(rng: Rng, about: str) -> float:
+    """Cases until a change without labels is noticed; 3,000 at most."""
+    reference, new = calibrated(rng, 2000), calibrated(rng, 3000)
+    rule = RoutingRule(0.9, 4, target_accuracy=0.9, confidence=0.95)
+    scores = np.array(new.scores, dtype=np.float64)
+    if about == "confidence":
+        scores *= 0.6
+    else:
+        scores[:, 0] += 2.0
+    stream = Stream.of_predictions(rule if THEN else Policy(4, rule=rule), Predictions.from_logits(scores, new.targets))
+    alarms = [each.alarm for each in watch(stream, reference=reference).alarms if each.about == about]
+    return float(min(alarms, default=3000))
+
+
+VALUES: dict[str, Callable[[Rng], float]] = {
+    "automated share, 95 % promised, 1,000 cases": partial(automated, n=1000, target=0.95),
+    "automated share, 99 % promised, 5,000 cases": partial(automated, n=5000, target=0.99),
+    "automated share, overconfident, 95 % promised": partial(automated, n=2000, target=0.95, said=2.0),
+    "automated share, 50 classes, 95 % promised": partial(automated, n=2000, target=0.95, classes=50),
+    "share decided, sensitivity 95 %": partial(decided, sensitivity=0.95),
+    "share decided, sensitivity and specificity 95 %": partial(decided, sensitivity=0.95, specificity=0.95),
+    "labels until a doubling of errors is noticed": partial(noticed_after, good=0),
+    "the same after 1,000 good labels": partial(noticed_after, good=1000),
+    "cases until less confidence is noticed": partial(drift_after, about="confidence"),
+    "cases until a class more frequent is noticed": partial(drift_after, about="predicted classes"),
+}
+VALUE_DRAWS = 60
+
 ITEMS = {
     1: (first_worlds, "specificity broken"),
     2: (second_worlds, "alarms about groups that nothing was promised for"),
@@ -394,6 +450,19 @@ def count(path: Path, only: list[int]) -> None:
             path.write_text(json.dumps(counts, indent=1))
 
 
+def measure(path: Path) -> None:
+    """Mean of each value that must not get worse."""
+    warnings.simplefilter("ignore")
+    counts = json.loads(path.read_text()) if path.is_file() else {}
+    for number, (name, value) in enumerate(VALUES.items()):
+        key = f"0 {name}"
+        if key not in counts:
+            seeds = np.random.SeedSequence([0, number]).spawn(VALUE_DRAWS)
+            counts[key] = float(np.mean([value(np.random.default_rng(seed)) for seed in seeds]))
+            print(key, counts[key], flush=True)
+            path.write_text(json.dumps(counts, indent=1))
+
+
 def shown(cell: dict[str, int] | None) -> str:
     if cell is None:
         return "not counted"
@@ -412,6 +481,9 @@ def table(then: Path, now: Path) -> None:
             number, name = key.split(" ", 1)
             if int(number) == item:
                 print(f"| {name} | {shown(before.get(key))} | {shown(cell)} | {cell['allowed']} |")
+    print(f"\nWhat must not be lost, mean of {VALUE_DRAWS} draws\n\n| | then | now |\n| --- | --- | --- |")
+    for name in VALUES:
+        print(f"| {name} | {before[f'0 {name}']:.4g} | {after[f'0 {name}']:.4g} |")
 
 
 def main() -> None:
@@ -426,6 +498,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.command == "count":
         count(arguments.path, arguments.only)
+        measure(arguments.path)
     else:
         table(arguments.then, arguments.now)
 

@@ -909,9 +909,10 @@ def coverage(rows: list[Row]) -> list[str]:
         return []
     held = np.array([100 * (1 - row.broken / row.draws) for row in own])
     worst = own[int(held.argmin())]
+    enough = 100 * np.mean(held >= 93 - 1e-9)
     lines = [
-        f"{len(own)} cells of 95 % intervals: {100 * np.mean(held >= 93):.1f} % of them hold the truth in at least "
-        f"93 % of draws; the lowest is {held.min():.1f} % ({worst.cell}: {worst.world.name})."
+        f"{len(own)} cells of 95 % intervals: {enough:.1f} % of them hold the truth in at least 93 % of draws; "
+        f"the lowest is {held.min():.1f} % ({worst.cell}: {worst.world.name})."
     ]
     ratios = [row.value / row.oracle for row in own if row.oracle]
     if ratios:
