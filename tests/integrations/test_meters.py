@@ -379,3 +379,17 @@ def test_a_cast_network_leaves_its_meters_exact(dtype):
         meter.reset()
         meter.update(GOOD.double(), LABELS)
         torch.testing.assert_close(meter.compute(), expected, rtol=0, atol=0, equal_nan=True, msg=name)
+
+
+@pytest.mark.parametrize("n_bins", [1, 2, 3, 10, 15, 100])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_confidences_on_and_beside_an_edge_fall_into_the_lower_bin_and_the_next(n_bins, dtype):
+    edges = (torch.arange(n_bins + 1, dtype=torch.float64) / n_bins).to(dtype)
+    one, zero = torch.ones((), dtype=dtype), torch.zeros((), dtype=dtype)
+    top = torch.cat([edges, edges.nextafter(one), edges.nextafter(zero)])
+    top = top[top >= 0.5]
+    meter = i.CalibrationError(n_bins, kind="probabilities")
+    meter.update(torch.stack([top, 1 - top], dim=1), torch.zeros(len(top), dtype=torch.int64))
+    inner = edges[1:-1].double()
+    expected = torch.bucketize(top.double(), inner).bincount(minlength=n_bins)
+    assert torch.equal(meter.counts, expected)

@@ -1,4 +1,4 @@
-"""For any training loop: `judge` a trained model, metrics with the interface of Hugging Face's `evaluate`, loop state.
+"""For any training loop: `judge` a trained model, its metrics as plain numbers, and the state of a loop.
 
 Nothing here needs torch until a function gets tensors, and nothing is downloaded.
 """
@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from calibrant.calibration.method_choice import warn_if_worse
 from calibrant.calibration.temperature import temperature_share
-from calibrant.checks import as_array, fraction, is_tensor
+from calibrant.checks import fraction, is_tensor
 from calibrant.decisions import Policy, fit_policy
 from calibrant.decisions.policy import FILE_NAME
-from calibrant.defaults import DEFAULT_N_BINS, Kind
+from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path, atomic_write, parse_json
 from calibrant.metrics import Evaluation, evaluate
@@ -115,66 +113,6 @@ def plain_metrics(
     result = evaluate(predictions, n_bins=n_bins, thresholds=thresholds)
     values = {**result.values(), "noise_floor": result.noise_floor}
     return {name: float(value) for name, value in values.items() if value is not None}
-
-
-class CalibrationMetric:
-    """ECE and its siblings, to be used where a metric of `evaluate.load(...)` is.
-
-    `predictions` are scores, one row of K numbers for each case, because a label alone has no confidence.
-
-    Args:
-        kind: What the scores are: "logits" or "probabilities".
-        n_bins: Bins of every binned metric.
-        thresholds: Least confidences of the high-confidence sets.
-        only: Names of the metrics to return; None for all.
-
-    >>> metric = CalibrationMetric("probabilities", only=["ece", "test_error"])
-    >>> metric.compute(predictions=[[0.9, 0.1], [0.2, 0.8]], references=[0, 0])
-    {'ece': 0.45..., 'test_error': 0.5}
-    """
-
-    name = "calibrant"
-
-    def __init__(
-        self,
-        kind: Kind,
-        *,
-        n_bins: int = DEFAULT_N_BINS,
-        thresholds: Sequence[float] = (0.95, 0.99),
-        only: Sequence[str] | None = None,
-    ) -> None:
-        if kind not in ("logits", "probabilities"):
-            raise invalid("kind", "be 'logits' or 'probabilities'", kind)
-        self.kind, self.n_bins, self.thresholds, self.only = kind, n_bins, thresholds, only
-        self._batches: list[tuple[Any, Any]] = []
-
-    def add(self, *, prediction: Any, reference: Any) -> None:
-        """Keep one case."""
-        self.add_batch(predictions=[prediction], references=[reference])
-
-    def add_batch(self, *, predictions: Any, references: Any) -> None:
-        """Keep some cases: scores of shape (n, K) and n labels."""
-        scores, labels = as_array("predictions", predictions), as_array("references", references)
-        if scores.ndim != 2 or labels.shape != scores.shape[:1]:
-            shapes = f"shapes {scores.shape} and {labels.shape}"
-            raise invalid("predictions and references", "be (n, K) scores and n labels", shapes)
-        self._batches.append((scores, labels))
-
-    def compute(self, *, predictions: Any = None, references: Any = None) -> dict[str, float]:
-        """The metrics of these cases, or of all that were added since the last call."""
-        if (predictions is None) != (references is None):
-            raise invalid("predictions and references", "be given together", "one of them")
-        if predictions is not None:
-            self.add_batch(predictions=predictions, references=references)
-        if not self._batches:
-            raise invalid("predictions", "be given, here or with add_batch", "none")
-        batches, self._batches = self._batches, []
-        scores, labels = (np.concatenate(part) for part in zip(*batches, strict=True))
-        make = {"logits": Predictions.from_logits, "probabilities": Predictions.from_probabilities}[self.kind]
-        found = plain_metrics(make(scores, labels), self.n_bins, thresholds=self.thresholds)
-        if self.only is None:
-            return found
-        return {name: found[name] for name in self.only if name in found}
 
 
 # -- what the adapters share -------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ the device that holds it, with fixed shapes. On a GPU nothing waits for the devi
 import math
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -196,8 +197,7 @@ class CalibrationError(Meter):
     def _add_tops(
         self, confidence: Floats, correct: NDArray[np.bool_], precision: Precision, weights: Floats | None
     ) -> None:
-        edges = bin_edges(self.n_bins, precision)
-        index = edges[1:-1].searchsorted(confidence)
+        index = _bin_numbers(confidence, self.n_bins, precision)
         index += index
         index += correct  # wrong and right rows apart: one index serves all sums
         size = 2 * self.n_bins
@@ -504,6 +504,28 @@ def _read_host_batch(scores: Tensor, targets: Tensor, kind: Kind) -> tuple[Float
             np.exp(powers, out=powers)
             confidence[start : start + rows] = 1.0 / np.einsum("ij->i", powers)
     return confidence, predicted == targets.numpy()
+
+
+def _bin_numbers(confidence: Floats, n_bins: int, precision: Precision) -> NDArray[np.intp]:
+    """Which bin `(edge, next edge]` holds each confidence, as `searchsorted` says it.
+
+    A guess by multiplication is wrong by one bin at most. It takes a third of the time of a search in 8,192 rows, whose
+    branches no processor can predict.
+    """
+    edges = _open_edges(n_bins, precision)
+    index: NDArray[np.intp] = (confidence * n_bins).astype(np.intp)
+    np.minimum(index, n_bins - 1, out=index)
+    index -= confidence <= edges.take(index)
+    index += confidence > edges.take(index + 1)
+    return index
+
+
+@lru_cache(maxsize=64)
+def _open_edges(n_bins: int, precision: Precision) -> Floats:
+    """The edges of bins; the first bin begins below 0 and the last one ends above 1."""
+    edges = bin_edges(n_bins, precision).copy()
+    edges[0], edges[-1] = -1.0, 2.0
+    return edges
 
 
 def _host_array(scores: Tensor) -> NDArray[Any]:
