@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from calibrant.cli._shared import Address, Columns, ExecutorFlag, Json, KindFlag, answer
+from calibrant.cli._shared import Address, Columns, ExecutorFlag, Json, KindFlag, Positive, answer, with_positive
 from calibrant.errors import CheckFailed, invalid
 from calibrant.scale import make_executor
 from calibrant.scale.work import refuse_on_cluster
@@ -28,6 +28,7 @@ def monitor(
     page: Annotated[Path | None, Parameter(name=["--out", "-o", "--page"])] = None,
     kind: KindFlag = None,
     columns: Columns = None,
+    positive: Positive = None,
     executor: ExecutorFlag = "local",
     address: Address = None,
     as_json: Json = False,
@@ -75,7 +76,7 @@ def monitor(
             raise invalid("where", "be COLUMN=VALUE", repr(where))
         chosen = (column, value)
         extras.append(column)
-    read: dict[str, Any] = {"kind": kind, "columns": columns}
+    read: dict[str, Any] = {"kind": kind, "columns": with_positive(columns, positive)}
     if is_log(source):
         refuse_on_cluster(executor, log=source)
     with make_executor(executor, address=address) as place:

@@ -29,6 +29,7 @@ from calibrant.errors import CalibrantError, InvalidInput, OutputError, did_you_
 from calibrant.files import parse_json
 from calibrant.predictions import names_or_numbers
 from calibrant.predictions.columns import as_class_names
+from calibrant.predictions.core import RIGHT_OR_WRONG
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -168,7 +169,8 @@ class DecisionLog:
 
     def add_policy(self, policy: Policy) -> str:
         """Keep a policy, so that readers of the log know what was promised; returns its digest."""
-        if policy.n_classes != self.n_classes:
+        # A policy for a class and a score knows only "right" and "wrong", and the log may have any classes.
+        if policy.n_classes != self.n_classes and policy.class_names != RIGHT_OR_WRONG:
             raise invalid("policy", f"be made for the log's {self.n_classes} classes", f"{policy.n_classes} classes")
         digest, policies = policy.digest, tables().policies
         with self._database.writing() as connection:

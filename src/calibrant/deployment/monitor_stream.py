@@ -248,12 +248,13 @@ class Stream:
         if policy.shortlist is not None:
             lists = [classes for block in blocks for classes in block.shortlists]
             listed = _listed([lists[row] for row in np.flatnonzero(own)], columns["target"])
+        predicted, targets = _as_rule_sees(policy.routing, columns["predicted"], columns["target"])
         stream = cls.of_decisions(
             policy.routing,
             columns["automate"],
-            columns["predicted"],
+            predicted,
             columns["confidence"],
-            targets=columns["target"],
+            targets=targets,
             ids=columns["ids"],
             times=np.datetime_as_string(columns["time"], unit="s"),
             label_order=columns["label_sequence"],
@@ -436,9 +437,8 @@ def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: 
         if (truth >= 0).any():
             raise invalid("labels", f"be left out where {where} has labels of its own", str(labels))
         truth, order = _join_labels(ids, _read_labels(as_path(labels, "labels"), class_names), str(labels))
-    if rule.class_names == RIGHT_OR_WRONG and "class" in table:
-        truth = np.where(truth < 0, -1, truth == predicted)
-        predicted = np.ones(len(ids), np.int64)
+    if "class" in table:
+        predicted, truth = _as_rule_sees(rule, predicted, truth)
     times = listed = None
     if "time" in table:
         times = [str(value) for value in table["time"]]
@@ -459,6 +459,13 @@ def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: 
         listed=listed,
     )
     return replace(stream, policy=policy)
+
+
+def _as_rule_sees(rule: RoutingRule, predicted: Ints, truth: Ints) -> tuple[Ints, Ints]:
+    """Predicted and true classes; for a class and a score only whether a prediction is right (-1: not known)."""
+    if rule.class_names != RIGHT_OR_WRONG:
+        return predicted, truth
+    return np.ones(len(predicted), np.int64), np.where(truth < 0, -1, truth == predicted)
 
 
 def _all_classes(table: dict[str, list[Any]], labels: str | Path | None) -> tuple[str, ...]:
