@@ -124,7 +124,9 @@ def _described(found: Sequence[Finding], sentence: Callable[[Finding], str], met
     verdicts: dict[str, list[str]] = {}
     for each in others:
         verdicts.setdefault(each.verdict(metric), []).append(f"{each.where.replace(', ', ' with ')} ({_paid(each)})")
-    return "; ".join([sentence(first), *(f"{word} too on {', '.join(places)}" for word, places in verdicts.items())])
+    same = first.verdict(metric)
+    parts = [f"{'also ' if word == same else ''}{word} on {', '.join(places)}" for word, places in verdicts.items()]
+    return "; ".join([sentence(first), *parts])
 
 
 def _cell(each: Finding, metric: Metric) -> str:
@@ -223,10 +225,7 @@ def _worth(plans: Sequence[Finding]) -> str:
     return f"**{head}**: {counts}."
 
 
-_CONTROL = (
-    "The control of a plan has the same loss and schedule on all data, and as much computing. NLL after a temperature, "
-    "plan against control: "
-)
+_CONTROL = "The control has the same loss and schedule on all data for fewer epochs. NLL, plan against control: "
 
 
 def _plan(each: Finding) -> str:
@@ -234,8 +233,8 @@ def _plan(each: Finding) -> str:
     if each.recovered is not None and each.recovered > 0:
         recovered = f"{100 * each.recovered:.0f} %"
     return (
-        f"on {each.where}, {each.name} ({_seeds(each)}), {_against(each, NLL)}, a difference of "
-        f"{_difference(each, NLL)}: {each.verdict(NLL)}; it recovers {recovered} of what fewer epochs lose"
+        f"on {each.where}, {each.name} ({_seeds(each)}), {_against(each, NLL)} (difference "
+        f"{_difference(each, NLL)}): {each.verdict(NLL)}; it recovers {recovered} of what fewer epochs lose"
     )
 
 
