@@ -237,9 +237,11 @@ def _decisions(results: Results, where: str) -> Table:
     heads = ("method", f"{metric} minus {results.baseline}", "95 % interval", "p", "could have seen", "verdict")
     caption = (
         f"{metric} was named before the runs; it alone decides. p is corrected for {counted(len(rows), 'comparison')} "
-        "(Holm): the chance that any of these verdicts is wrong is at most 5 %. Could have seen: the smallest true "
+        "(Holm): the chance that any of these verdicts is wrong is about 5 %. Could have seen: the smallest true "
         "difference that such a study finds in 4 of 5 repetitions; a smaller one may exist."
     )
+    if any(min(decision.difference.seeds) == 2 for decision in results.decisions):
+        caption += " With two seeds, a verdict may be wrong in 10 % if one method varies far more than the others."
     return Table(f"{where}: the verdict", tuple(rows), heads, caption)
 
 
