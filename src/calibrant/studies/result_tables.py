@@ -284,8 +284,8 @@ def _unsigned(value: float | None, metric: str) -> str:
 
 
 _EXPLORED = (
-    "In points, NLL as it is. The interval is over seeds, whose variance is shared among the methods of the study, and "
-    "over test images, where test predictions are at hand. With one seed for every method it is that of "
+    "In points, NLL as it is. The interval is over seeds (the variance of a method leans on the others if they "
+    "agree) and over test images, where test predictions are at hand. With one seed for every method it is that of "
     "`calibrant.compare`, which says nothing about another training. Not corrected for the number of comparisons: only "
     "the metric that was named beforehand decides. A larger |S95| counts as better, and an over-confident network has "
     "one, too: read it beside ECE(S95)."
