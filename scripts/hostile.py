@@ -4,13 +4,16 @@
 
 The rules. Requests: every answer is JSON with `error` and `detail` and a status of the documented ones; nothing is
 logged that was not answered with 200; no traceback; memory stays below 1 GB; meanwhile another client, which asks for
-one decision after the other, is never refused for more than a second (its slowest answer is printed, too). Logs: a
-damaged log is read as if it were whole, or refused in one line. Kills: no answered decision or label is lost.
+one decision after the other, neither is refused nor waits for more than a second. It has a process of its own, and so
+has a probe that commits to another SQLite file on the same disk: its slowest commit tells how much of a wait is due to
+the machine. Logs: a damaged log is read as if it were whole, or refused in one line. Kills: no answered decision or
+label is lost.
 """
 
 import argparse
 import http.client
 import json
+import multiprocessing
 import random
 import re
 import socket
@@ -23,7 +26,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from chaos_serve import export, kill_services, labelled_log
 
@@ -195,51 +200,72 @@ def over_socket(draw: random.Random, port: int, held: list[socket.socket]) -> No
             held.pop(draw.randrange(len(held))).close()
 
 
-class Bystander(threading.Thread):
+@dataclass
+class Bystander:
     """Another client: asks for a decision every 20 ms, each with a new connection or a kept one."""
 
-    def __init__(self, port: int) -> None:
-        super().__init__()
-        self.port = port
-        self.ends = threading.Event()
-        self.slowest = 0.0
-        self.longest_refusal = 0.0
-        self.decided: list[str] = []
-        self.refused: Counter[str] = Counter()
+    port: int
+    slowest: float = 0.0
+    longest_refusal: float = 0.0
+    decided: list[str] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)
 
-    def run(self) -> None:
+    def run(self, ends: Any) -> None:
         """Ask until the campaign ends."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         number = 0
-        while not self.ends.wait(0.02):
+        while not ends.wait(0.02):
             number += 1
-            name = f"good-{number}"
             begun = time.monotonic()
-            refused_at = None
-            while True:
-                try:
-                    body = json.dumps({"inputs": [ROW], "ids": [name]})
-                    connection.request("POST", "/decisions", body, {"Content-Type": "application/json"})
-                    answer = connection.getresponse()
-                    answer.read()
-                    if answer.status == 200:
-                        self.decided.append(name)
-                        break
-                    self.refused[str(answer.status)] += 1
-                    if answer.status == 409:  # it was decided, and the answer was lost
-                        break
-                    refused_at = refused_at or time.monotonic()
-                except (OSError, http.client.HTTPException) as error:
-                    self.refused[type(error).__name__] += 1
-                    connection.close()
-                    refused_at = refused_at or time.monotonic()
-                time.sleep(0.01)
+            refused_at = self._ask(connection, f"good-{number}")
             now = time.monotonic()
             self.slowest = max(self.slowest, now - begun)
             self.longest_refusal = max(self.longest_refusal, now - (refused_at or now))
             if number % 10 == 0:
                 connection.close()
         connection.close()
+
+    def _ask(self, connection: http.client.HTTPConnection, name: str) -> float | None:
+        """Ask until it is decided; returns when it was refused first."""
+        refused_at = None
+        body = json.dumps({"inputs": [ROW], "ids": [name]})
+        while True:
+            try:
+                connection.request("POST", "/decisions", body, {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                answer.read()
+                if answer.status == 200:
+                    self.decided.append(name)
+                    return refused_at
+                self.refused[str(answer.status)] += 1
+                if answer.status == 409:  # it was decided, and the answer was lost
+                    return refused_at
+            except (OSError, http.client.HTTPException) as error:
+                self.refused[type(error).__name__] += 1
+                connection.close()
+            refused_at = refused_at or time.monotonic()
+            time.sleep(0.01)
+
+
+def stand_by(port: int, ends: Any, results: Any) -> None:
+    """The process of the other client."""
+    bystander = Bystander(port)
+    bystander.run(ends)
+    results.put(bystander)
+
+
+def probe(folder: Path, ends: Any, results: Any) -> None:
+    """The process that commits a row every 20 ms to a file of its own, and finds the slowest commit."""
+    slowest = 0.0
+    with closing(sqlite3.connect(folder / "probe.db", isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("CREATE TABLE rows (number INTEGER PRIMARY KEY)")
+        while not ends.wait(0.02):
+            begun = time.monotonic()
+            connection.execute("INSERT INTO rows DEFAULT VALUES")
+            slowest = max(slowest, time.monotonic() - begun)
+    results.put(slowest)
 
 
 class Attacker(threading.Thread):
@@ -283,17 +309,23 @@ class Attacker(threading.Thread):
 def attack(folder: Path, requests: int, seed: int) -> list[str]:
     """Send bad requests; returns what went wrong."""
     victim = Victim(folder)
-    bystander = Bystander(victim.port)
-    bystander.start()
+    processes = multiprocessing.get_context("spawn")
+    ends, others = processes.Event(), []
+    answers, commits = processes.Queue(), processes.Queue()
+    for work, arguments in ((stand_by, (victim.port, ends, answers)), (probe, (folder, ends, commits))):
+        others.append(processes.Process(target=work, args=arguments))
+        others[-1].start()
     begun = time.monotonic()
     attackers = [Attacker(victim.port, requests // ATTACKERS, f"{seed}-{number}") for number in range(ATTACKERS)]
     for attacker in attackers:
         attacker.start()
     for attacker in attackers:
         attacker.join()
-    bystander.ends.set()
-    bystander.join()
     seconds = time.monotonic() - begun
+    ends.set()
+    bystander, slowest_commit = answers.get(timeout=120), commits.get(timeout=120)
+    for each in others:
+        each.join()
     memory = victim.memory()
     stopping = time.monotonic()
     victim.process.terminate()
@@ -304,12 +336,14 @@ def attack(folder: Path, requests: int, seed: int) -> list[str]:
     sent = sum((attacker.sent for attacker in attackers), Counter[str]())
     print(f"bad requests: {dict(sent)} in {seconds:.0f} s; memory {memory / 1e3:.0f} MB")
     print(f"  the other client: {len(bystander.decided):,} decisions, slowest {bystander.slowest:.2f} s, "
-          f"refusals {dict(bystander.refused)}, the longest {bystander.longest_refusal:.2f} s")  # fmt: skip
+          f"refusals {dict(bystander.refused)}, the longest {bystander.longest_refusal:.2f} s; "
+          f"slowest commit of the probe {slowest_commit:.2f} s")  # fmt: skip
     print(f"  stop: exit code {code} after {time.monotonic() - stopping:.1f} s; {said.count(chr(10)):,} lines printed")
     rules = {
         f"it printed: {said[max(said.find('Traceback'), 0) :][:600]}": "Traceback" in said or "Error" in said,
         f"memory {memory} kB": memory > MOST_MEMORY_KB,
         f"the other client was refused for {bystander.longest_refusal:.2f} s": bystander.longest_refusal > LONGEST_S,
+        f"the other client waited for {bystander.slowest:.2f} s": bystander.slowest > LONGEST_S + slowest_commit,
         f"exit code {code}": code != 0,
         "answered decisions are not in the log": bool(set(bystander.decided) - logged),
         # Whole requests of sockets that left are decided, under ids that the service made.
