@@ -84,6 +84,8 @@ class Service:
         # A case has a list per row of its input; ids and extras may have brackets in their text, too.
         per_case = sum(1 + sum(accumulate(spec.shape[:-1], mul)) for spec in decider.contents.inputs)
         self._most_lists = (most_cases + 1) * (per_case + 16)
+        # Each case may have 100 extras, and there are colons in text.
+        self._most_colons = (most_cases + 1) * 300
         # The digests are computed once, not for every answer.
         self.versions = {"model": decider.contents.network, "policy": decider.policy.digest}
         # Requests that no thread has begun, and the mailboxes of threads without work.
@@ -111,6 +113,7 @@ class Service:
 
     def label(self, content: bytes) -> dict[str, int]:
         """Keep the labels in a body."""
+        self._check_parts(content)
         body = read_body(content, LabelsBody)
         labels = body.labels
         if len(labels) > self.most_cases:
@@ -177,17 +180,22 @@ class Service:
 
     def _score(self, content: bytes) -> Scored | Exception:
         try:
-            self._check_lists(content)
+            self._check_parts(content)
             cases = read_body(content, CasesBody)
             self._check_number(cases.inputs)
             return self.decider.scored(**dict(cases))
         except Exception as error:  # noqa: BLE001 (the client gets it)
             return error
 
-    def _check_lists(self, content: bytes) -> None:
-        """Refuse a body with many more lists than cases, before each of them takes memory."""
-        if content.count(b"[") > self._most_lists:
-            raise TooLarge(f"a request must hold at most {self.most_cases:,} cases, got many more lists.")
+    def _check_parts(self, content: bytes) -> None:
+        """Refuse a body with many more lists, objects or names than its cases can have.
+
+        The parser takes a second for millions of them, in which no other thread gets to work.
+        """
+        lists = content.count(b"[") + content.count(b"{")
+        if lists > self._most_lists or content.count(b":") > self._most_colons:
+            limit = f"a request must hold at most {self.most_cases:,} cases or labels"
+            raise TooLarge(f"{limit}, got many more lists or names.")
 
     def _check_number(self, inputs: Any) -> None:
         arrays = [inputs]
