@@ -16,8 +16,9 @@ MOST_CONNECTIONS = 500
 PATIENCE_S = 30
 # What is left to a request that is not complete when the service is stopped.
 LAST_S = 3
-# Connections that are accepted before any of them is looked at, so that file descriptors may be needed for them, too.
-BACKLOG = 256
+# Connections that are accepted before any of them is looked at. Twice as many may be open beyond the most, because they
+# are closed a moment later; all of them fit into the 1,024 files that a process may open by default.
+BACKLOG = 128
 _BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n"
     b'content-length: 74\r\n\r\n{"error":"busy","detail":"All connections are in use. Try again shortly."}'
