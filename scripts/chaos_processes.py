@@ -30,7 +30,7 @@ from typing import Any
 import psutil
 
 import calibrant.cli
-from calibrant.scale import processes
+from calibrant.scale import work
 
 LONGEST_LIFE = 120.0
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -209,7 +209,7 @@ def start(command: list[str], folder: Path, fault: Fault, counter: Path | None =
     os.dup2(writing, 2)
     code = 70
     try:
-        processes.subprocess = SimpleNamespace(Popen=ForkedProcess, PIPE=subprocess.PIPE)
+        work.subprocess = SimpleNamespace(Popen=ForkedProcess, PIPE=subprocess.PIPE)
         Hook(folder, fault, counter).install()
         code = calibrant.cli.run(command)
     except SystemExit as ending:
