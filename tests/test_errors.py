@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from calibrant.errors import InvalidInput, at_level, did_you_mean, importing, invalid, outdated
+from calibrant.errors import InvalidInput, at_level, did_you_mean, importing, invalid
 
 
 def test_the_error_is_a_value_error_with_rule_value_and_way_out():
@@ -71,22 +71,6 @@ def test_a_missing_library_names_its_extra_and_other_errors_stay_what_they_are()
         importlib.import_module("a_library_that_nobody_has")
     with pytest.raises(RuntimeError, match="another"), importing("training", "Nothing", "train"):
         raise RuntimeError("another")
-
-
-def test_an_imported_package_outside_our_bounds_is_named_with_the_remedy(tmp_path, monkeypatch):
-    (tmp_path / "quite_old.py").touch()
-    about = tmp_path / "quite_old-1.5.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: Quite_Old\nVersion: 1.5\n")
-    (about / "RECORD").write_text("quite_old.py,,\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    needed = ["packaging", "quite-old>=1.5; extra == 'some'", "quite-old>=2.0; extra == 'more'"]
-    monkeypatch.setattr(importlib.metadata, "requires", lambda _: needed)
-    assert outdated() is None  # nothing can fail because of a package that nobody imported
-    monkeypatch.setitem(sys.modules, "quite_old", importlib.import_module("quite_old"))
-    assert outdated() == "quite-old 1.5 does not fit: this needs quite-old>=2.0. Run: pip install 'quite-old>=2.0'"
-    needed.pop()
-    assert outdated() is None
 
 
 def test_levels_come_back_also_after_an_error():

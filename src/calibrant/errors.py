@@ -173,31 +173,6 @@ def _hide_unusable_torchvision() -> None:
         imports._version = version  # noqa: SLF001
 
 
-def outdated() -> str | None:
-    """Return a message about an imported package whose version is outside our bounds, or None.
-
-    Called after an unexpected error. pip respects the bounds of an extra only if the extra was requested, so a package
-    that was installed before may have any version.
-    """
-    from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
-
-    from packaging.requirements import Requirement  # comes with torchmetrics
-    from packaging.utils import canonicalize_name
-
-    parts = packages_distributions().items()
-    imported = {canonicalize_name(name) for module, names in parts if module in sys.modules for name in names}
-    try:
-        needed = [Requirement(line) for line in requires("calibrant") or ()]
-    except PackageNotFoundError:  # run from the sources
-        return None
-    for requirement in needed:
-        name, specifier = requirement.name, requirement.specifier
-        if canonicalize_name(name) in imported and not specifier.contains(version(name), True):
-            bounds = f"{name}{specifier}"
-            return f"{name} {version(name)} does not fit: this needs {bounds}. Run: pip install '{bounds}'"
-    return None
-
-
 def our_fault(error: BaseException) -> str:
     """Return a message that asks the user to report an unexpected error, with its place in this package."""
     frames = [frame for frame in extract_tb(error.__traceback__) if f"{sep}calibrant{sep}" in frame.filename]

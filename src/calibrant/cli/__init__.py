@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError, MissingArgumentError
 
 from calibrant import __version__
 from calibrant.cli._shared import complain, plain_warnings
-from calibrant.errors import CalibrantError, CheckFailed, our_fault, outdated
+from calibrant.errors import CalibrantError, CheckFailed, our_fault
 
 app = App(
     name="calibrant",
@@ -96,8 +96,6 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 (whatever nobody foresaw is our fault)
         if os.environ.get("CALIBRANT_DEBUG"):
             traceback.print_exc()
-        if old := outdated():
-            return _complain(old, code=2)
         return _complain(our_fault(error), code=70)
     return code
 

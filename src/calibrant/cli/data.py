@@ -6,16 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant.cli._shared import DataDir, Json, answer, say, say_json, say_table
 from calibrant.errors import CheckFailed
@@ -51,7 +42,7 @@ def fetch(
     data_dir: DataDir = None,
     source: Annotated[str | None, Parameter(help="Address of a folder with copies of the official files.")] = None,
 ) -> None:
-    """Download a set. A broken download goes on where it ended; digests are checked.
+    """Download a set and check its digests.
 
     NAME is one of the sets that `calibrant data list` names.
     """
@@ -61,9 +52,7 @@ def fetch(
     entry = catalogue_entry(name)
     console = Console(stderr=True)
     console.print(f"{entry.title}. Licence: {entry.licence}. {entry.homepage}", highlight=False)
-    with _bars(console, DownloadColumn(), TransferSpeedColumn()) as bar:
-        paths = fetch_dataset(name, data_dir=data_dir, mirror=source, progress=bar)
-    for path in paths:
+    for path in fetch_dataset(name, data_dir=data_dir, mirror=source):
         say(str(path))
     for file in entry.files:
         if not file.digest:
@@ -81,28 +70,21 @@ def check(name: str, /, *, data_dir: DataDir = None, as_json: Json = False) -> N
     from calibrant.training.data import check_dataset
     from calibrant.training.data.inventory import describe_content
 
-    with _bars(Console(stderr=True), MofNCompleteColumn()) as bar:
-        result = check_dataset(name, data_dir=data_dir, progress=bar("reading"))
+    with _bar() as progress:
+        result = check_dataset(name, data_dir=data_dir, progress=progress)
     answer("\n".join(describe_content(result)), result, as_json=as_json)
     if result["problem"]:
         raise CheckFailed(result["problem"])
 
 
 @contextmanager
-def _bars(console: Console, *count: ProgressColumn) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
-    """One progress bar for each name that is asked for; silent where nobody watches."""
+def _bar() -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal; nothing elsewhere."""
+    console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda _: lambda _done, _total: None
+        yield lambda _done, _total: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), *count, TimeRemainingColumn())
+    columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bars:
-
-        def start(description: str) -> Callable[[int, int], None]:
-            task = bars.add_task(description, total=None)
-
-            def update(done: int, total: int) -> None:
-                bars.update(task, completed=done, total=total or None)
-
-            return update
-
-        yield start
+        task = bars.add_task("", total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total or None)

@@ -13,7 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from calibrant.errors import CalibrantWarning, InvalidInput, importing, one_line, printable
-from calibrant.files import read_json, write_json
 from calibrant.metrics import evaluate
 from calibrant.training.recipe import flatten
 from calibrant.training.run import Run
@@ -150,137 +149,103 @@ def describe(line: dict[str, Any]) -> str:
     return ", ".join(parts).replace(", (", " (")
 
 
-# TensorBoard, MLflow and Weights & Biases -----------------------------------------------------------------------------
+# trackers -------------------------------------------------------------------------------------------------------------
 
 Tracker = Literal["tensorboard", "mlflow", "wandb"]
 
 
 class TrackedReporter(Reporter):
-    """Sends settings, figures per epoch and test metrics to a tracker, beside another reporter.
+    """Sends settings, figures per epoch and test metrics to a logger of Lightning, beside another reporter.
 
-    TensorBoard writes into the run folder. MLflow and Weights & Biases send to the place that their own environment
-    variables name (`MLFLOW_TRACKING_URI`, `WANDB_MODE=offline`), in the experiment or project "calibrant" unless
-    `MLFLOW_EXPERIMENT_NAME` or `WANDB_PROJECT` says otherwise. A resumed run continues under its id.
-
-    A tracker that fails at the start ends the run before it has begun. One that fails later is given up with a
-    warning: the run's own log has the same figures, and hours of training are worth more than a copy of them.
+    A logger that fails at the start ends the run before it has begun. One that fails later is given up with a warning:
+    the run's own log has the same figures, and hours of training are worth more than a copy of them. A resumed run is
+    sent on as a new run, except to TensorBoard, which has it in the run folder.
 
     Args:
         inner: The other reporter.
-        tracker: "tensorboard", "mlflow" or "wandb".
+        make_logger: Returns the logger for a run that continues after so many epochs. It may be any logger of
+            `lightning.pytorch.loggers`.
     """
 
-    def __init__(self, inner: Reporter, tracker: Tracker) -> None:
+    def __init__(self, inner: Reporter, make_logger: Callable[[Run, int], Any]) -> None:
         super().__init__(inner)
-        self._name = tracker
-        with importing(f"--track {tracker}", tracker, tracker):
-            self._make_logger = _FACTORIES[tracker]()
+        self._make_logger = make_logger
         self._logger: Any = None
         self._run: Run | None = None
 
     def start(self, run: Run, done: int) -> None:
-        """Begin the tracker's run, or continue it."""
-        # Hidden: a folder that holds nothing else may be trained into again.
-        id_path = run.path / f".{self._name}.json"
-        known_id = None
-        if done and id_path.is_file():
-            known_id = str(read_json(id_path)["id"])
+        """Begin the tracker's run."""
         try:
-            self._logger = self._make_logger(run, known_id, done)
-            if known_id is None:
-                settings = flatten(run.recipe.model_dump())
-                self._logger.log_hyperparams({key: value for key, value in settings.items() if value is not None})
-            new_id = str(self._logger.version)
+            self._logger = self._make_logger(run, done)
+            settings = flatten(run.recipe.model_dump())
+            self._logger.log_hyperparams({key: value for key, value in settings.items() if value is not None})
         except Exception as error:  # the errors of these tools have no common base
-            reason = one_line(error)[:200].rstrip(".")
-            raise InvalidInput(f"{self._name} cannot begin a run: {reason}.") from error
-        write_json(id_path, {"id": new_id})
+            raise InvalidInput(f"The tracker cannot begin a run: {one_line(error)[:200].rstrip('.')}.") from error
         self._run = run
         super().start(run, done)
 
     def end_epoch(self, line: dict[str, Any]) -> None:
         """Send the figures of the epoch."""
-        self._try(lambda: self._send(_epoch_figures(line), line["epoch"]))
+        self._send(_epoch_figures(line), line["epoch"])
         super().end_epoch(line)
 
     def stop(self) -> None:
         """Send the results of a finished run, and close the tracker's run."""
-        self._try(self._close)
+        if self._run is not None and self._run.finished:
+            self._send(_results(self._run), self._run.trained_epochs)
+        if self._run is not None:
+            self._logger.finalize("success" if self._run.finished else "failed")
+            if hasattr(self._logger.experiment, "finish"):  # else the next run would be a part of this one (wandb)
+                self._logger.experiment.finish()
         self._run = None
         super().stop()
 
-    def _try(self, send: Callable[[], None]) -> None:
+    def _send(self, figures: dict[str, float], epoch: int) -> None:
         if self._run is None:
             return
+        # MLflow allows no "@" in a name.
+        named = {name.replace("@", " at "): value for name, value in figures.items()}
         try:
-            send()
+            self._logger.log_metrics(named, step=epoch)
+            self._logger.save()
         except Exception as error:  # noqa: BLE001 (see above)
             self._run = None
-            text = f"{self._name} failed and gets no more figures of this run: {one_line(error)[:200]}"
-            warnings.warn(text, CalibrantWarning, stacklevel=3)
-
-    def _send(self, figures: dict[str, float], epoch: int) -> None:
-        # MLflow allows no "@" in a name.
-        self._logger.log_metrics({name.replace("@", " at "): value for name, value in figures.items()}, step=epoch)
-        self._logger.save()
-
-    def _close(self) -> None:
-        assert self._run is not None
-        status = "failed"
-        if self._run.finished:
-            status = "success"
-            self._send(_results(self._run), self._run.trained_epochs)
-        self._logger.finalize(status)
-        if self._name == "wandb":  # Lightning leaves it open until the program ends
-            self._logger.experiment.finish()
+            text = f"The tracker failed and gets no more figures of this run: {one_line(error)[:200]}"
+            warnings.warn(text, CalibrantWarning, stacklevel=4)
 
 
-_MakeLogger = Callable[[Run, str | None, int], Any]
+def _tracked(inner: Reporter, tracker: Tracker) -> TrackedReporter:
+    """A reporter that sends to the place that the tracker's own environment variables name.
 
+    The experiment or project is "calibrant" unless `MLFLOW_EXPERIMENT_NAME` or `WANDB_PROJECT` says otherwise.
+    """
+    with importing(f"--track {tracker}", tracker, tracker):
+        from lightning.pytorch import loggers
 
-def _tensorboard() -> _MakeLogger:
-    from lightning.fabric.loggers.tensorboard import TensorBoardLogger
-    from torch.utils.tensorboard import SummaryWriter  # noqa: F401 (Lightning imports it late)
+        if tracker == "tensorboard":
+            from torch.utils.tensorboard import SummaryWriter  # noqa: F401 (Lightning imports it late)
 
-    def make(run: Run, _: str | None, done: int) -> Any:
-        # Epochs that are trained again after a resume replace those that were written before.
-        return TensorBoardLogger(run.path, name="", version="tensorboard", purge_step=done + 1)
+            # Epochs that are trained again after a resume replace those that were written before.
+            return TrackedReporter(
+                inner,
+                lambda run, done: loggers.TensorBoardLogger(run.path, "", "tensorboard", purge_step=done + 1),
+            )
+        if tracker == "mlflow":
+            import mlflow
 
-    return make
+            experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", "calibrant")
+            return TrackedReporter(
+                inner,
+                lambda run, _: loggers.MLFlowLogger(experiment, run.path.name, mlflow.get_tracking_uri()),
+            )
+        import wandb
 
-
-def _mlflow() -> _MakeLogger:
-    import mlflow
-    from lightning.pytorch.loggers.mlflow import MLFlowLogger
-
-    def make(run: Run, known_id: str | None, _: int) -> Any:
-        return MLFlowLogger(
-            experiment_name=os.environ.get("MLFLOW_EXPERIMENT_NAME", "calibrant"),
-            run_name=run.path.name,
-            tracking_uri=mlflow.get_tracking_uri(),
-            run_id=known_id,
-        )
-
-    return make
-
-
-def _wandb() -> _MakeLogger:
-    import wandb
-    from lightning.pytorch.loggers.wandb import WandbLogger
-
-    def make(run: Run, known_id: str | None, _: int) -> Any:
-        return WandbLogger(
-            name=run.path.name,
-            project=os.environ.get("WANDB_PROJECT", "calibrant"),
-            save_dir=os.environ.get("WANDB_DIR", "."),
-            id=known_id,
-            settings=wandb.Settings(silent=True, console="off"),  # our own reporter writes on the terminal
-        )
-
-    return make
-
-
-_FACTORIES: dict[Tracker, Callable[[], _MakeLogger]] = {"tensorboard": _tensorboard, "mlflow": _mlflow, "wandb": _wandb}
+        options: dict[str, Any] = {
+            "project": os.environ.get("WANDB_PROJECT", "calibrant"),
+            "save_dir": os.environ.get("WANDB_DIR", "."),
+            "settings": wandb.Settings(silent=True, console="off"),  # our own reporter writes on the terminal
+        }
+        return TrackedReporter(inner, lambda run, _: loggers.WandbLogger(run.path.name, **options))
 
 
 def _epoch_figures(line: dict[str, Any]) -> dict[str, float]:
@@ -312,5 +277,5 @@ def make_reporter(trackers: Sequence[Tracker] = ()) -> Reporter:
     if console.is_terminal:
         reporter = LiveBar(console)
     for name in trackers:
-        reporter = TrackedReporter(reporter, name)
+        reporter = _tracked(reporter, name)
     return reporter

@@ -2,39 +2,30 @@ import hashlib
 import http.server
 import socket
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from calibrant.errors import InvalidInput, OutputError
-from calibrant.training.data.public_sets import DownloadError, download
+from calibrant.training.data import fetch_dataset
+from calibrant.training.data.public_sets import CATALOGUE, RemoteFile
 
 CONTENT = np.random.default_rng(0).bytes(700_000)
 DIGEST = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Serves CONTENT; its server says whether ranges are known, and after how many bytes each connection breaks."""
+    """Serves CONTENT; its server says after how many bytes a connection breaks."""
 
     def do_GET(self):
-        server = self.server
-        wanted = self.headers.get("Range")
-        server.requests.append(wanted)
-        if self.path != "/file":
+        if not self.path.endswith("/file.bin"):
             self.send_error(404)
             return
-        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and server.ranges else 0
-        if start >= len(CONTENT):
-            self.send_error(416)
-            return
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start + server.shift}-{len(CONTENT) - 1}/{len(CONTENT)}")
-        if server.announce:
-            self.send_header("Content-Length", str(len(CONTENT) - start))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(CONTENT)))
         self.end_headers()
-        stop = server.breaks.pop(0) if server.breaks else None
-        self.wfile.write(CONTENT[start:][:stop])
+        self.wfile.write(CONTENT[: self.server.breaks_after])
 
     def log_message(self, *arguments):
         pass
@@ -44,10 +35,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.requests, made.breaks, made.ranges, made.announce, made.shift = [], [], True, True, 0
+    made.breaks_after = None
     thread = threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True)
     thread.start()
-    made.url = f"http://127.0.0.1:{made.server_port}/file"
+    made.url = f"http://127.0.0.1:{made.server_port}"
     yield made
     made.shutdown()
     thread.join()
@@ -55,105 +46,69 @@ def server(monkeypatch):
 
 
 @pytest.fixture
-def target(tmp_path):
-    return tmp_path / "new" / "file.bin"
+def published(monkeypatch):
+    """Lets a set consist of one file."""
+
+    def publish(url, *, size=700_000, digest=DIGEST):
+        entry = replace(CATALOGUE["svhn"], files=(RemoteFile("file.bin", url, size, digest),))
+        monkeypatch.setitem(CATALOGUE, "svhn", entry)
+
+    return publish
 
 
-def names(target):
-    return sorted(path.name for path in target.parent.iterdir())
+def left_in(folder):
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-def test_gets_a_file_and_reports_progress(server, target):
-    seen = []
-    download(server.url, target, size=len(CONTENT), digest=DIGEST, progress=lambda *both: seen.append(both))
-    assert target.read_bytes() == CONTENT
-    assert seen[-1] == (len(CONTENT), len(CONTENT))
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
-    assert names(target) == ["file.bin"]
+def test_gets_a_file_from_its_publisher_or_a_mirror(server, published, tmp_path):
+    published(f"{server.url}/file.bin")
+    (path,) = fetch_dataset("svhn", data_dir=tmp_path / "a")
+    assert path.read_bytes() == CONTENT
+    published("http://nowhere.invalid/file.bin")
+    fetch_dataset("svhn", data_dir=tmp_path / "b", mirror=f"{server.url}/copies/")
+    assert left_in(tmp_path) == ["file.bin", "file.bin"]
 
 
-def test_a_connection_that_breaks_is_taken_up_at_once(server, target):
-    server.breaks = [300_000, 100_000]
-    download(server.url, target, digest=DIGEST)
-    assert target.read_bytes() == CONTENT
-    assert server.requests == [None, "bytes=300000-", "bytes=400000-"]
+def test_a_connection_that_breaks_leaves_nothing(server, published, tmp_path):
+    server.breaks_after = 300_000
+    published(f"{server.url}/file.bin")
+    with pytest.raises(InvalidInput):
+        fetch_dataset("svhn", data_dir=tmp_path)
+    assert left_in(tmp_path) == []
 
 
-def test_one_that_keeps_breaking_keeps_its_part_and_the_next_call_goes_on(server, target):
-    server.breaks = [200_000]
-    with pytest.raises(DownloadError, match=r"broke after 200000 of 700000 bytes. Run the same command again"):
-        download(server.url, target, digest=DIGEST, attempts=1)
-    assert names(target) == ["file.bin.part"]
-    download(server.url, target, digest=DIGEST)
-    assert target.read_bytes() == CONTENT
-    assert server.requests == [None, "bytes=200000-"]
-
-
-@pytest.mark.parametrize(("ranges", "shift"), [(False, 0), (True, 5)])
-def test_a_server_without_ranges_or_with_wrong_ones_starts_over(server, target, ranges, shift):
-    server.ranges, server.shift, server.breaks = ranges, shift, [200_000]
-    download(server.url, target, digest=DIGEST)
-    assert target.read_bytes() == CONTENT
-
-
-def test_without_an_announced_length_the_size_decides(server, target):
-    server.announce, server.breaks = False, [200_000]
-    download(server.url, target, size=len(CONTENT), digest=DIGEST)
-    assert target.read_bytes() == CONTENT
-
-
-def test_a_whole_part_is_only_checked_and_renamed(server, target):
-    target.parent.mkdir()
-    target.with_name("file.bin.part").write_bytes(CONTENT)
-    download(server.url, target, size=len(CONTENT), digest=DIGEST)
-    assert target.read_bytes() == CONTENT
-    assert server.requests == []
-
-
-def test_a_part_that_is_too_long_is_replaced(server, target):
-    target.parent.mkdir()
-    target.with_name("file.bin.part").write_bytes(CONTENT + b"more")
-    download(server.url, target, size=len(CONTENT), digest=DIGEST)
-    assert target.read_bytes() == CONTENT
-
-
-def test_a_wrong_digest_leaves_nothing(server, target):
-    with pytest.raises(InvalidInput, match=f"MD5 must be {'0' * 32}, got {hashlib.md5(CONTENT).hexdigest()}"):
-        download(server.url, target, digest=f"md5:{'0' * 32}")
-    assert names(target) == []
-
-
-def test_a_wrong_size_leaves_nothing(server, target):
+def test_a_wrong_size_and_a_wrong_digest_leave_nothing(server, published, tmp_path):
+    published(f"{server.url}/file.bin", size=5)
     with pytest.raises(InvalidInput, match="must have 5 bytes, got 700000"):
-        download(server.url, target, size=5)
-    assert names(target) == []
+        fetch_dataset("svhn", data_dir=tmp_path)
+    published(f"{server.url}/file.bin", digest=f"md5:{'0' * 32}")
+    with pytest.raises(InvalidInput, match=f"file.bin: MD5 must be {'0' * 32}"):
+        fetch_dataset("svhn", data_dir=tmp_path)
+    assert left_in(tmp_path) == []
 
 
-def test_a_missing_file_is_asked_for_once(server, target):
-    with pytest.raises(DownloadError, match="the server answers 404 Not Found"):
-        download(f"{server.url}-not", target)
-    assert len(server.requests) == 1
-    assert names(target) == []
-
-
-def test_nobody_there(target, monkeypatch):
-    monkeypatch.setenv("no_proxy", "*")
+def test_a_file_or_a_server_that_is_not_there(server, published, tmp_path):
+    published(f"{server.url}/other.bin")
+    with pytest.raises(InvalidInput, match="404"):
+        fetch_dataset("svhn", data_dir=tmp_path)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(DownloadError, match=r"cannot be reached .*Without a network"):
-        download(f"http://127.0.0.1:{port}/file", target)
-    assert names(target) == []
+    published(f"http://127.0.0.1:{port}/file.bin")
+    with pytest.raises(InvalidInput, match=r"cannot be downloaded .* put it into the data folder"):
+        fetch_dataset("svhn", data_dir=tmp_path)
+    assert left_in(tmp_path) == []
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://x/y", "x"])
-def test_only_http(target, url):
+def test_only_http(published, tmp_path, url):
+    published(url)
     with pytest.raises(InvalidInput, match="url must start with http"):
-        download(url, target)
-    assert not target.parent.exists()
+        fetch_dataset("svhn", data_dir=tmp_path)
 
 
-def test_a_folder_that_cannot_be_made(server, tmp_path):
+def test_a_folder_that_cannot_be_made(server, published, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match=r"cannot write .*/file/x"):
-        download(server.url, tmp_path / "file" / "x", digest=DIGEST)
+    published(f"{server.url}/file.bin")
+    with pytest.raises(OutputError):
+        fetch_dataset("svhn", data_dir=tmp_path / "file")

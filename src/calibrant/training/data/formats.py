@@ -91,12 +91,18 @@ def _archive(folder: Path, name: str) -> Source | None:
 # digests --------------------------------------------------------------------------------------------------------------
 
 
-def check_file(path: Path, digest: str) -> None:
-    """Refuse a file whose digest is not `digest`, written as `md5:...`. It finds damage; MD5 stops no attacker."""
+def check_file(path: Path, digest: str, *, name: str = "") -> None:
+    """Refuse a file whose digest is not `digest`, written as `md5:...`. It finds damage; MD5 stops no attacker.
+
+    Args:
+        path: The file.
+        digest: Its published digest.
+        name: Its name in the message; by default the path.
+    """
     kind, expected = digest.split(":")
     with path.open("rb") as handle:
         found = hashlib.file_digest(handle, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
-    _compare(found, expected, kind, str(path))
+    _compare(found, expected, kind, name or str(path))
 
 
 def _check_content(content: Any, digest: str, what: str) -> None:

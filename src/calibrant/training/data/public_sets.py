@@ -1,23 +1,20 @@
-"""The named public sets: what their publishers state (`public_sets.toml`), where they lie here, and how to get them.
-
-A download can be resumed, is checked, and gets its final name only when the file is complete.
-"""
+"""The named public sets: what their publishers state (`public_sets.toml`), where they lie here, and getting them."""
 
 import http.client
 import os
+import sys
 import tomllib
 import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from calibrant import __version__
-from calibrant.errors import CalibrantError, InvalidInput, did_you_mean, invalid
-from calibrant.files import output_error, typed
-from calibrant.training.data.dataset import Augmentation, Progress
+import torch
+
+from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.files import atomic_write, typed
+from calibrant.training.data.dataset import Augmentation
 from calibrant.training.data.formats import ChestXray, Cifar, Idx, Reader, Source, Svhn, TinyImageNet, check_file
 
 _FILE = Path(__file__).with_name("public_sets.toml")
@@ -152,39 +149,18 @@ def _places(entry: CatalogueEntry, data_dir: str | Path | None) -> Iterator[Path
     yield from (Path(place) for place in entry.system if Path(place).is_dir())
 
 
-_BLOCK = 1 << 18
-_TIMEOUT = 30.0
+# getting them ---------------------------------------------------------------------------------------------------------
 
 
-class DownloadError(CalibrantError):
-    """A download failed. What has arrived is kept, and the next try continues it.
-
-    Args:
-        message: What happened and what to do.
-        passing: Whether trying again at once may help.
-    """
-
-    def __init__(self, message: str, *, passing: bool = False) -> None:
-        super().__init__(message)
-        self.passing = passing
-
-
-def fetch_dataset(
-    name: str,
-    *,
-    data_dir: str | Path | None = None,
-    mirror: str | None = None,
-    progress: Callable[[str], Progress] | None = None,
-) -> tuple[Path, ...]:
+def fetch_dataset(name: str, *, data_dir: str | Path | None = None, mirror: str | None = None) -> tuple[Path, ...]:
     """Download the official files of a set into a folder with its name. Nothing else in this package downloads data.
 
-    Complete files are kept, and an interrupted download continues where it ended.
+    Complete files are kept.
 
     Args:
         name: One of the public sets.
         data_dir: Folder to put it in; by default `CALIBRANT_DATA`, else the user's cache.
         mirror: Address of a folder with copies of the official files, to use instead of the publisher.
-        progress: Given the name of a file, returns a function that is called with the bytes received and the total.
     """
     entry = catalogue_entry(name)
     folder = Path(data_dir or os.environ.get("CALIBRANT_DATA") or cache_dir()).expanduser() / name
@@ -192,143 +168,31 @@ def fetch_dataset(
     for file in entry.files:
         path = folder / file.name
         paths.append(path)
-        if path.is_file():
-            if file.digest:
-                check_file(path, file.digest)
-            continue
-        url, report = file.url, None
-        if mirror:
-            url = f"{mirror.rstrip('/')}/{file.name}"
-        if progress is not None:
-            report = progress(file.name)
-        download(url, path, size=file.size, digest=file.digest, progress=report)
+        if not path.is_file():
+            url = file.url
+            if mirror:
+                url = f"{mirror.rstrip('/')}/{file.name}"
+            _download(url, path, file)
+        elif file.digest:
+            check_file(path, file.digest)
     return tuple(paths)
 
 
-def download(
-    url: str, target: Path, *, size: int = 0, digest: str = "", progress: Progress | None = None, attempts: int = 3
-) -> None:
-    """Get `url` into `target`.
-
-    Bytes go to `target` plus `.part`; a later call asks the server for the rest. When all of it is there and size and
-    digest fit, it is renamed; when they do not, it is deleted.
-
-    Args:
-        url: An http or https address.
-        target: Path of the file.
-        size: Bytes it must have; 0 if unknown.
-        digest: `md5:...` or `sha256:...` it must have; empty if unknown.
-        progress: Called with the number of bytes received and the total (0 if unknown).
-        attempts: How often to go on after a broken connection.
-    """
+def _download(url: str, path: Path, file: RemoteFile) -> None:
+    """Get a file. It has its name only when it is complete and is the published one."""
     if not url.startswith(("http://", "https://")):
         raise invalid("url", "start with http:// or https://", repr(url))
-    part = target.with_name(f"{target.name}.part")
-    with _writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part.touch()
-    for attempt in range(attempts):
+    with atomic_write(path) as temporary:
         try:
-            _receive(url, part, size, progress)
-            break
-        except DownloadError as error:
-            if not error.passing or attempt == attempts - 1:
-                if part.stat().st_size == 0:
-                    part.unlink()
-                raise
-    _check(part, url, size, digest)
-    with _writing(target):
-        with part.open("rb+") as handle:
-            os.fsync(handle.fileno())
-        part.replace(target)
-
-
-def _check(part: Path, url: str, size: int, digest: str) -> None:
-    """Refuse and delete a file that is not the published one."""
-    if size and part.stat().st_size != size:
-        got = part.stat().st_size
-        part.unlink()
-        raise invalid(url, f"have {size} bytes", got, "The publisher may have changed it; nothing was kept.")
-    if digest:
-        try:
-            check_file(part, digest)
-        except InvalidInput:
-            part.unlink()
-            raise
-
-
-def _receive(url: str, part: Path, size: int, progress: Progress | None) -> None:
-    """Append to `part` over one connection, from where the file ends, until everything announced has arrived."""
-    start = part.stat().st_size
-    if size and start == size:
-        return
-    headers = {"User-Agent": f"calibrant/{__version__}", "Accept-Encoding": "identity"}
-    if start:
-        headers["Range"] = f"bytes={start}-"
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310  # the scheme is checked by the caller
-    try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:  # noqa: S310  # as above
-            announced = int(response.headers.get("Content-Length") or 0)
-            goes_on = response.status == 206 and _range_start(response.headers.get("Content-Range")) == start
-            if response.status == 206 and not goes_on:
-                part.write_bytes(b"")
-                raise DownloadError(f"{url}: the server answers with another range than asked for.", passing=True)
-            begin = start if goes_on else 0
-            total = begin + announced if announced else size
-            with _writing(part), part.open("r+b") as handle:
-                # A server without support for ranges sends the whole file: start over.
-                handle.truncate(begin)
-                handle.seek(begin)
-                done, whole = _copy(response, handle, begin, total, progress)
-    except urllib.error.HTTPError as error:
-        if error.code == 416:
-            # The server has no bytes after ours, but the file is not complete: only a fresh start helps.
-            part.write_bytes(b"")
-        message = f"{url}: the server answers {error.code} {error.reason}. Try again later, or another --source."
-        raise DownloadError(message, passing=error.code == 416 or error.code >= 500) from error
-    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
-        reason = getattr(error, "reason", error)
-        raise DownloadError(
-            f"{url} cannot be reached ({reason}). Without a network, get the file elsewhere and put it into the data "
-            "folder; 'calibrant data list' shows names and folders."
-        ) from error
-    if not whole:
-        way_out = "Run the same command again to go on from there."
-        raise DownloadError(
-            f"{url}: the connection broke after {done} of {total or '?'} bytes. {way_out}", passing=True
-        )
-
-
-def _copy(
-    response: http.client.HTTPResponse, handle: BinaryIO, begin: int, total: int, progress: Progress | None
-) -> tuple[int, bool]:
-    """Copy the response; returns the number of bytes received and whether the server had finished."""
-    done = begin
-    while True:
-        try:
-            block = response.read(_BLOCK)
-        except (http.client.HTTPException, TimeoutError, ConnectionError):
-            return done, False
-        if not block:
-            # A connection that ends early looks like the end of the file; only the announced length tells them apart.
-            return done, not total or done >= total
-        handle.write(block)
-        done += len(block)
-        if progress is not None:
-            progress(done, total)
-
-
-def _range_start(header: str | None) -> int:
-    """First byte of `bytes 10-99/100`; -1 if there is none."""
-    text = (header or "").removeprefix("bytes ").partition("-")[0]
-    return int(text) if text.isdigit() else -1
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (TimeoutError, ConnectionError, urllib.error.URLError):
-        raise
-    except OSError as error:
-        raise output_error(path, error) from error
+            torch.hub.download_url_to_file(url, str(temporary), progress=sys.stderr.isatty())
+        except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+            raise InvalidInput(
+                f"{url} cannot be downloaded ({error}). Try again later or with another --source; or get the file "
+                "elsewhere and put it into the data folder ('calibrant data list' shows names and folders)."
+            ) from error
+        received = temporary.stat().st_size
+        if file.size and received != file.size:
+            way_out = "The connection broke, or the publisher has changed the file: nothing was kept."
+            raise invalid(url, f"have {file.size} bytes", received, way_out)
+        if file.digest:
+            check_file(temporary, file.digest, name=url)
