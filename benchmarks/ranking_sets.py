@@ -2,9 +2,10 @@
 
 Run: python benchmarks/ranking_sets.py DATA OUT [name ...]
 
-DATA holds svhn.npz, fashion-mnist.npz and mendeley-v2.npz (x_train, y_train, x_test, y_test in uint8), letter.csv
-(UCI letter recognition, the letter first) and packages.txt (Debian's list of packages). The digits come with
-scikit-learn. OUT gets one file of predictions per set, of cases that the model was not trained on.
+DATA holds svhn.npz, fashion-mnist.npz and mendeley-v2.npz (x_train, y_train, x_test, y_test in uint8), letter.csv (UCI
+letter recognition, the letter first), adult-train.csv and adult-test.csv (UCI adult) and packages.txt (Debian's list of
+packages). The digits come with scikit-learn. OUT gets one file of predictions per set, of cases that the model was not
+trained on.
 """
 
 import argparse
@@ -18,10 +19,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
+from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from torch import nn
 
@@ -116,6 +118,19 @@ def letters(data: Path, model: Any) -> Predictions:
     return Predictions.from_probabilities(model.predict_proba(features[8000:]), labels[8000:])
 
 
+def adults(data: Path, model: Any) -> Predictions:
+    """Whether an adult earns more than 50,000 dollars (UCI adult); categories become numbers."""
+    parts = [(data / f"adult-{name}.csv").read_text().strip().splitlines() for name in ("train", "test")]
+    rows = [[cell.strip() for cell in row.split(",")] for part in parts for row in part]
+    columns = list(zip(*rows, strict=True))
+    numbers = [np.unique(column, return_inverse=True)[1] for column in columns[:-1]]
+    for place in (0, 2, 4, 10, 11, 12):
+        numbers[place] = np.array(columns[place], dtype=np.int64)
+    features, labels = np.stack(numbers, axis=1).astype(np.float64), np.array([int(">" in row[-1]) for row in rows])
+    model.fit(features[: len(parts[0])], labels[: len(parts[0])])
+    return Predictions.from_probabilities(model.predict_proba(features[len(parts[0]) :]), labels[len(parts[0]) :])
+
+
 def digits() -> Predictions:
     features, labels = load_digits(return_X_y=True)
     model = MLPClassifier((64,), max_iter=60, random_state=0)
@@ -134,6 +149,8 @@ def main() -> None:
         "digits-mlp": digits,
         "letter-mlp": lambda: letters(data, MLPClassifier((100,), max_iter=100, random_state=0)),
         "letter-forest": lambda: letters(data, RandomForestClassifier(200, random_state=0)),
+        "adult-bayes": lambda: adults(data, GaussianNB()),
+        "adult-boosting": lambda: adults(data, HistGradientBoostingClassifier(random_state=0)),
         "debian-sections": lambda: packages(data),
         "mendeley-cnn": lambda: mendeley(data),
         "fashion-mnist-cnn": lambda: of_network(data / "fashion-mnist.npz", 4),

@@ -292,8 +292,8 @@ def _found_thresholds(fitting: Predictions, score: Score, target_accuracy: float
         cuts = np.unique(np.append(cuts, 0.0))  # automates every case
     times = max(n_rest / len(fitting), 1.0)
     cases = np.floor(times * at_least(routed.ranking, cuts)).astype(np.int64)
-    # Half an error more: no error among few cases is no evidence for none among many.
-    errors = np.floor(times * (at_least(wrong, cuts) + 0.5)).astype(np.int64)
+    # One error more: no error among few cases is no evidence for none among many.
+    errors = np.floor(times * (at_least(wrong, cuts) + 1)).astype(np.int64)
     p_values = error_p_value(errors, cases, 1.0 - target_accuracy)
     start = int(np.argmin(p_values))
     stricter = min(int(np.searchsorted(-cases, -cases[start] / 2)), len(cuts) - 1)  # half as many cases
