@@ -34,6 +34,8 @@ CHANGED: tuple[str, ...] = (
     "*/monitor/binary/*",
     # Rules for clusters are checked by cluster.
     "*/rules/*clusters/check/groups/*",
+    # The cases that a promise for clusters needs follow from the test by clusters.
+    "*/rules/*clusters/rule/evidence/cases_needed",
     # One engine for weighted and plain data draws the weighted noise floor as the plain one.
     "*/weights*/noise_floor*",
     "*/groups/weights/*/noise_floor*",
