@@ -60,7 +60,6 @@ import calibrant.studies
 import calibrant.training.engine
 from calibrant import samples
 from calibrant.decisions import fit_policy
-from calibrant.studies.sweeps import SAME_SETTINGS
 from calibrant.training.reproducibility import git_commit
 
 # Imported late by the commands. Once for all lives, as here, a life takes a third of the time.
@@ -183,15 +182,11 @@ def study_content(folder: Path) -> dict[str, bytes]:
 def sweep_content(folder: Path) -> dict[str, bytes]:
     """How many trials finished, and the runs of those by what they trained."""
     told = json.loads((folder / "sweep.json").read_text())
-    # Of two workers with the same settings one leaves them to the other; a worker alone would have repeated them.
-    left = [trial for trial in told["stopped"] if trial["stopped"] == SAME_SETTINGS]
     kept = {trial["run"] for trial in told["finished"]}
     found = {
         f"{name}/{file}": content for name in kept for file, content in run_content(folder / "runs" / name).items()
     }
-    return found | {
-        "trials": f"{len(told['finished']) + len(left)} finished, {len(told['stopped']) - len(left)} not".encode()
-    }
+    return found | {"trials": f"{len(told['finished'])} finished, {len(told['stopped'])} not".encode()}
 
 
 def visible_content(folder: Path) -> dict[str, bytes]:
