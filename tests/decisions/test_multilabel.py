@@ -140,7 +140,7 @@ def test_command(tmp_path, monkeypatch, capsys):
     header = ",".join([*(f"p_{name}" for name in NAMES), *(f"y_{name}" for name in NAMES)])
     for name, seed in (("val", 0), ("test", 1)):
         np.savetxt(f"{name}.csv", np.hstack(draw(1500, seed)), "%.17g", ",", header=header, comments="")
-    command = ["route", "labels", "val.csv", "--labels", ",".join(NAMES), "--check", "test.csv", "-o", "labels.json"]
+    command = ["route", "labels", "val.csv", "--names", ",".join(NAMES), "--check", "test.csv", "-o", "labels.json"]
     assert run(command) == 0
     said = capsys.readouterr().out
     assert "All promises hold together" in said

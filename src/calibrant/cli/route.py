@@ -270,7 +270,7 @@ def labels(
     source: Path,
     /,
     *,
-    labels: str,
+    names: str,
     sensitivity: float | None = 0.95,
     specificity: float | None = None,
     confidence: float = 0.95,
@@ -285,7 +285,7 @@ def labels(
 
     Args:
         source: A table with two columns per label that was used for nothing else: its probability, and 0 or 1.
-        labels: Names of the labels, separated by commas.
+        names: Names of the labels, separated by commas.
         sensitivity: Share of the positive cases of each label that is not called negative.
         specificity: Share of the negative cases of each label that is not called positive. Default: none is promised.
         confidence: Probability with which the promises of all labels hold.
@@ -301,19 +301,19 @@ def labels(
     refuse_overwriting([out], [source, check])
     if report is not None and check is None:
         raise invalid("report", "come with --check, the cases that it shows", str(report))
-    names = [name.strip() for name in labels.split(",") if name.strip()]
+    distinct = [name.strip() for name in names.split(",") if name.strip()]
     columns = {"probability": probability, "target": target}
-    cases = read_labels(source, names, **columns)
+    cases = read_labels(source, distinct, **columns)
     promised: dict[str, Any] = {"sensitivity": sensitivity, "specificity": specificity, "confidence": confidence}
     rules = choose_label_rules(cases, **promised)
     content: dict[str, Any] = {**rules.to_dict(), "path": str(out)}
     lines = [evaluate_labels(cases).text(), rules.table().text(), rules.table().caption]
     broken = []
     if check is not None:
-        later = read_labels(check, names, **columns)
+        later = read_labels(check, distinct, **columns)
         content["checked"] = rules.check(later)
         broken = [name for name, result in content["checked"].items() if not all(result["held"].values())]
-        lines.append(f"Checked on {len(later[names[0]]):,} other cases.")
+        lines.append(f"Checked on {len(later[distinct[0]]):,} other cases.")
         if report is not None:
             lines.append(f"Wrote {write_label_report(rules, later, report)}")
     rules.save(out)
