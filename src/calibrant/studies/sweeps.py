@@ -320,18 +320,17 @@ class Sweep(Displayed):
         load_data(self.recipe, data_dir)
         optuna = load_optuna()
         states = optuna.trial.TrialState
+        counted_states = (states.COMPLETE, states.PRUNED, states.RUNNING)
         folder = None if data_dir is None else Path(data_dir)
         with _quiet(optuna), _storage_errors(self._url):
             # Optuna queues the settings of lost workers again, so their runs are continued.
             optuna.storages.fail_stale_trials(self.study)
-            if len(self.finished()) + len(self.stopped()) >= trials:
+            if len(self.study.get_trials(deepcopy=False, states=counted_states)) >= trials:
                 return
             self.study.optimize(
                 lambda trial: self._train(trial, folder, reporter or Reporter()),
                 timeout=timeout,
-                callbacks=[
-                    optuna.study.MaxTrialsCallback(trials, states=(states.COMPLETE, states.PRUNED, states.RUNNING))
-                ],
+                callbacks=[optuna.study.MaxTrialsCallback(trials, states=counted_states)],
             )
 
     def _train(self, trial: "Trial", data_dir: Path | None, reporter: Reporter) -> tuple[float, float, float]:
