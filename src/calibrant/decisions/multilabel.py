@@ -31,7 +31,7 @@ def cases_by_label(probabilities: Any, targets: Any, labels: Sequence[str]) -> d
 
     Args:
         probabilities: Shape (n, L): the probability of each label, in 0..1. A row need not sum to 1.
-        targets: Shape (n, L): 1 if a case has the label, else 0; None if that is not known.
+        targets: Shape (n, L): 1 if a case has the label, else 0.
         labels: Names of the L labels.
 
     >>> cases = cases_by_label([[0.9, 0.2], [0.4, 0.7]], [[1, 0], [0, 1]], ["urgent", "invoice"])
@@ -43,13 +43,11 @@ def cases_by_label(probabilities: Any, targets: Any, labels: Sequence[str]) -> d
         raise invalid("probabilities", f"have the shape (n, {len(labels)}), a column per label", values.shape)
     if len(set(labels)) != len(labels) or not labels:
         raise invalid("labels", "be distinct names, at least one", list(labels))
-    truth = np.zeros(values.shape, dtype=np.int64)
-    if targets is not None:
-        truth = np.asarray(targets)
-        if truth.shape != values.shape:
-            raise invalid("targets", f"have the shape of probabilities, {values.shape}", truth.shape)
-        if not np.isin(truth, (0, 1)).all():
-            raise invalid("targets", "be 0 or 1 for each label", truth[~np.isin(truth, (0, 1))][0])
+    truth = np.asarray(targets)
+    if truth.shape != values.shape:
+        raise invalid("targets", f"have the shape of probabilities, {values.shape}", truth.shape)
+    if not np.isin(truth, (0, 1)).all():
+        raise invalid("targets", "be 0 or 1 for each label", truth[~np.isin(truth, (0, 1))][0])
     cases = {}
     for place, label in enumerate(labels):
         with naming(f"label {label!r}"):
@@ -144,7 +142,8 @@ class MultiLabel(Displayed, Part):
         >>> MultiLabel((("urgent", rule), ("invoice", rule)), 0.95).decide([[0.1, 0.9], [0.5, 0.1]]).tolist()
         [['negative', 'positive'], ['review', 'negative']]
         """
-        cases = cases_by_label(probabilities, None, self.labels)
+        # Decisions do not depend on targets, so any will do.
+        cases = cases_by_label(probabilities, np.zeros(np.shape(probabilities), dtype=np.int64), self.labels)
         return np.stack([np.asarray(rule.decide(cases[label])) for label, rule in self.rules], axis=1)
 
     def check(self, cases: LabelCases, *, confidence: float = 0.95) -> dict[str, dict[str, Any]]:
