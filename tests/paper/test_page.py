@@ -118,7 +118,7 @@ def test_sentences_follow_the_verdicts_and_name_the_control(runs, gain, verdict,
     assert len(lines) == 3
     assert words in lines[1]
     assert f": {verdict}; it recovers" in lines[1]
-    assert "The control of a plan has the same loss and schedule on all data, and as much computing." in lines[1]
+    assert "The control has the same loss and schedule on all data for fewer epochs." in lines[1]
 
 
 def test_the_readme_has_figures_of_the_first_place_and_verdicts_of_the_others(runs):
@@ -127,7 +127,7 @@ def test_the_readme_has_figures_of_the_first_place_and_verdicts_of_the_others(ru
     default = next(row for row in rows if row.kind == "default")
     other = replace(default, place=("svhn", "resnet32"))
     line = sentences([*rows, other], all_plans(groups), brief=True)[0]
-    assert line.endswith(f"; {other.verdict(ERROR)} too on SVHN with ResNet-32 (3 seeds, as many updates).")
+    assert line.endswith(f"; also {other.verdict(ERROR)} on SVHN with ResNet-32 (3 seeds, as many updates).")
     assert line.count("against") == sentences(rows, all_plans(groups))[0].count("against")
 
 

@@ -138,9 +138,9 @@ class MultiLabel(Displayed, Part):
     def decide(self, probabilities: Any) -> NDArray[np.str_]:
         """Return "negative", "positive" or "review" for each case and label, shape (n, L).
 
-        >>> rule = BinaryRule(0.2, 0.8, 1, 0.95, 0.9, 0.95)
-        >>> MultiLabel((("urgent", rule), ("invoice", rule)), 0.95).decide([[0.1, 0.9], [0.5, 0.1]]).tolist()
-        [['negative', 'positive'], ['review', 'negative']]
+        >>> rule = BinaryRule(0.2, 0.8, 1, 0.95, 0.9, 0.95, ("not urgent", "urgent"))
+        >>> MultiLabel((("urgent", rule),), 0.95).decide([[0.1], [0.5], [0.9]]).tolist()
+        [['negative'], ['review'], ['positive']]
         """
         # Decisions do not depend on targets, so any will do.
         cases = cases_by_label(probabilities, np.zeros(np.shape(probabilities), dtype=np.int64), self.labels)
