@@ -14,8 +14,11 @@ _PAGES = Sybil(
     excludes=["docs/tutorial/*.md"],  # tests/docs/test_tutorial.py runs its commands, too
 )
 _PEERS = ("mapie", "netcal", "relplot", "betacal", "probmetrics", "calibration")
-# They import what only the extra docs brings.
-collect_ignore = [] if find_spec("mkdocs") else ["docs/theme"]
+# A program for the environment of a generated client, not for this one.
+collect_ignore = ["tests/deployment/generated_client.py"]
+# Its modules import what only the extra docs brings.
+if not find_spec("mkdocs"):
+    collect_ignore.append("docs/theme")
 
 
 def pytest_collect_file(file_path, parent):  # noqa: ANN001, ANN201 (pytest's)
