@@ -164,6 +164,12 @@ class Service:
                     break
             futures = [future for _, future in requests]
             answers = self._decide(scored)
+            unwritten = next((answer for answer in answers if isinstance(answer, OutputError)), None)
+            if unwritten is not None:
+                # Whoever waits behind them would wait as long for the same answer.
+                others = self._take_waiting()
+                futures += [future for _, future in others]
+                answers += [unwritten] * len(others)
             # Before the answers go out: a client that asks again at once shall get the same thread.
             self._look_for_work(mailbox)
             try:
@@ -177,6 +183,14 @@ class Service:
                 mailbox.put(self._waiting.popleft())
             else:
                 self._idle.append(mailbox)
+
+    def _take_waiting(self) -> list[_Request]:
+        taken: list[_Request] = []
+        while True:
+            try:
+                taken.append(self._waiting.popleft())
+            except IndexError:
+                return taken
 
     def _score(self, content: bytes) -> Scored | Exception:
         try:
