@@ -192,7 +192,7 @@ def outside(rng: Rng, metric: str, truth: float, cases: Callable[[Rng], Predicti
     return not ends[0] - 1e-12 <= truth <= ends[1] + 1e-12
 
 
-def told_apart(rng: Rng, cases: Callable[[Rng], Predictions]) -> bool:
+def verdict_on_equal_models(rng: Rng, cases: Callable[[Rng], Predictions]) -> bool:
     """Whether two equally good models get a verdict on their debiased ECE."""
     first = cases(rng)
     confidences = first.probabilities[rng.permutation(len(first))]
@@ -211,7 +211,7 @@ def fourth_worlds() -> Iterator[World]:
         name = f"{star}{n:,} cases above 99.99 %, {100 * right:g} % right"
         yield World(4, name, 5, 100, partial(outside, metric="debiased_ece", truth=0.99995 - right, cases=share))
     equal = partial(cases_with, n=200, sure=between(0.9999), right=lambda top: np.full(len(top), 0.985))
-    yield World(4, "* verdict on two equal models", 5, 60, partial(told_apart, cases=equal))
+    yield World(4, "* verdict on two equal models", 5, 60, partial(verdict_on_equal_models, cases=equal))
 
 
 def off(low: float, high: float, gap: float) -> Callable[[Floats], Floats]:

@@ -181,12 +181,12 @@ def study_content(folder: Path) -> dict[str, bytes]:
 
 def sweep_content(folder: Path) -> dict[str, bytes]:
     """How many trials finished, and the runs of those by what they trained."""
-    told = json.loads((folder / "sweep.json").read_text())
-    kept = {trial["run"] for trial in told["finished"]}
+    sweep = json.loads((folder / "sweep.json").read_text())
+    kept = {trial["run"] for trial in sweep["finished"]}
     found = {
         f"{name}/{file}": content for name in kept for file, content in run_content(folder / "runs" / name).items()
     }
-    return found | {"trials": f"{len(told['finished'])} finished, {len(told['stopped'])} not".encode()}
+    return found | {"trials": f"{len(sweep['finished'])} finished, {len(sweep['stopped'])} not".encode()}
 
 
 def visible_content(folder: Path) -> dict[str, bytes]:
@@ -536,9 +536,9 @@ def table(head: str, found: dict[tuple[str, str], tuple[int, Tally]]) -> str:
     for _, tally in found.values():
         total.add(tally)
     lines = [tally.line(f"{name:18}{kind}", events) for (name, kind), (events, tally) in found.items()]
-    told = [f"{name}: {each}" for (name, _), (_, tally) in found.items() for each in tally.exceptions]
+    exceptions = [f"{name}: {each}" for (name, _), (_, tally) in found.items() for each in tally.exceptions]
     last = "identical: runs that ended, after all of that, with the bytes of an undisturbed one (but clock readings)."
-    return "\n".join([head, *lines, total.line("in all", 0), "", last, *told]) + "\n"
+    return "\n".join([head, *lines, total.line("in all", 0), "", last, *exceptions]) + "\n"
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ class ForkedProcess:
                 code = 0
             except SystemExit as ending:
                 code = ending.code if isinstance(ending.code, int) else 0 if ending.code is None else 1
-            except BaseException:  # noqa: BLE001  (told as Python would, then the process ends)
+            except BaseException:  # noqa: BLE001 (printed as Python would, then the process ends)
                 sys.excepthook(*sys.exc_info())
             finally:
                 sys.stderr.flush()
@@ -214,7 +214,7 @@ def start(command: list[str], folder: Path, fault: Fault, counter: Path | None =
         code = calibrant.cli.run(command)
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else 1
-    except BaseException:  # noqa: BLE001  (told as Python would, then the process ends)
+    except BaseException:  # noqa: BLE001 (printed as Python would, then the process ends)
         sys.excepthook(*sys.exc_info())
     finally:
         with contextlib.suppress(Exception):

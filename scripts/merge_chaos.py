@@ -21,9 +21,9 @@ def main() -> int:
     parts = [path.read_text().splitlines() for path in options.tables]
     if len(heads := {part[0] for part in parts}) > 1:
         sys.exit(f"the parts are of different campaigns: {sorted(heads)}")
-    totals, rows, told = [0] * 5, [], []
+    totals, rows, exceptions = [0] * 5, [], []
     for part in parts:
-        told += part[part.index("") + 2 :]
+        exceptions += part[part.index("") + 2 :]
         for line in part[3:]:
             counts = ROW.fullmatch(line)
             # A disturbance without a life was not reached before the campaign ended.
@@ -34,7 +34,7 @@ def main() -> int:
     commands = [part[1] for part in parts]
     print(parts[0][0], options.machine, *commands, "", parts[0][2], *rows, in_all, "", sep="\n")
     print("identical: runs that ended, after all of that, with the bytes of an undisturbed one (but clock readings);")
-    print("for serve: lives after which the log held everything that was answered.", *told, sep="\n")
+    print("for serve: lives after which the log held everything that was answered.", *exceptions, sep="\n")
     return 0
 
 
