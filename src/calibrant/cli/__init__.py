@@ -19,7 +19,7 @@ from calibrant.errors import CalibrantError, CheckFailed, our_fault
 
 app = App(
     name="calibrant",
-    help="Train classifiers whose confidence can be trusted.",
+    help="Judge, calibrate and automate classifiers with a promised accuracy, and train them.",
     version=__version__,
     # Ctrl-C reaches `run` below, which prints the line that a command leaves behind (how to go on).
     suppress_keyboard_interrupt=False,
