@@ -11,14 +11,13 @@ from calibrant.deployment.decision import (
     UnknownId,
 )
 from calibrant.deployment.http import create_app, serve_model
-from calibrant.deployment.label_family import export_labels, watch_labels
 from calibrant.deployment.log import DecisionLog
 from calibrant.deployment.monitor_stream import Stream, read_reference, read_stream
 from calibrant.deployment.monitor_text import advice, describe, headline
 from calibrant.deployment.networks import fold_temperature
-from calibrant.deployment.onnx_export import Exported, export_onnx
+from calibrant.deployment.onnx_export import Exported, export_labels, export_onnx
 from calibrant.deployment.signals import GroupShare, Signal
-from calibrant.deployment.watch import Watched, watch
+from calibrant.deployment.watch import Watched, watch, watch_labels
 
 __all__ = [
     "ContradictingLabel",

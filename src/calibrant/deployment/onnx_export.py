@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.decisions import Policy, PolicyLike
+from calibrant.decisions.multilabel import MultiLabel
 from calibrant.decisions.ranking import score_name
 from calibrant.deployment.decider import Decider, policy_for
 from calibrant.deployment.input_spec import INPUTS, Arrays, InputSpec, read_specs
@@ -39,7 +40,7 @@ from calibrant.deployment.onnx_file import (
     sealed,
 )
 from calibrant.errors import CheckFailed, InvalidInput, at_level, invalid, one_line
-from calibrant.files import atomic_write
+from calibrant.files import as_path, atomic_write
 from calibrant.predictions.rows import probabilities_of
 from calibrant.tables import ShownFields
 
@@ -156,6 +157,41 @@ def export_onnx(
     require_libraries()
     model = _normalised(_plain(model, example), example, mean, std)
     return export_module(model, Path(path), policy, example, ranges=ranges, class_names=class_names)
+
+
+def export_labels(rules: MultiLabel, path: str | Path) -> Path:
+    """Write an ONNX file that decides from the probabilities of the labels.
+
+    Its input is `probabilities`, float, shape (n, L), and its output `decisions`, int8, same shape: -1 for negative, 1
+    for positive, 0 for a person. Behind a network: `onnx.compose.merge_models(network, file, io_map=[("probabilities",
+    "probabilities")])`. The file compares in float64, so it decides as Python does.
+    """
+    onnx = library("onnx")
+    target = as_path(path)
+    if target.suffix.lower() != ".onnx":
+        raise invalid("path", "end in .onnx", str(path))
+    helper, types = onnx.helper, onnx.TensorProto
+    limits = {"low": [rule.low for _, rule in rules.rules], "high": [rule.upper for _, rule in rules.rules]}
+    constants = [onnx.numpy_helper.from_array(np.array(values), name) for name, values in limits.items()]
+    nodes = [
+        helper.make_node("Cast", ["probabilities"], ["wide"], to=types.DOUBLE),
+        helper.make_node("Less", ["wide", "low"], ["negative"]),
+        helper.make_node("GreaterOrEqual", ["wide", "high"], ["positive"]),
+        helper.make_node("Cast", ["negative"], ["below"], to=types.INT32),
+        helper.make_node("Cast", ["positive"], ["above"], to=types.INT32),
+        helper.make_node("Sub", ["above", "below"], ["difference"]),
+        helper.make_node("Cast", ["difference"], ["decisions"], to=types.INT8),
+    ]
+    shape = ["cases", len(rules.labels)]
+    inputs = [helper.make_tensor_value_info("probabilities", types.FLOAT, shape)]
+    outputs = [helper.make_tensor_value_info("decisions", types.INT8, shape)]
+    graph = helper.make_graph(nodes, "labels", inputs, outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    helper.set_model_props(model, {"calibrant.labels": json.dumps(rules.to_dict())})
+    onnx.checker.check_model(model, full_check=True)
+    with atomic_write(target) as temporary:
+        temporary.write_bytes(model.SerializeToString())
+    return target
 
 
 def require_libraries() -> None:

@@ -12,6 +12,7 @@ from calibrant.checks import fraction
 from calibrant.decisions import BinaryRule, Policy, RoutingRule
 from calibrant.decisions.binary import BinaryRates
 from calibrant.decisions.bounds import cases_at_rate
+from calibrant.decisions.multilabel import LabelCases, MultiLabel
 from calibrant.deployment.betting import labels_to_notice
 from calibrant.deployment.monitor_stream import Stream
 from calibrant.deployment.signals import (
@@ -196,6 +197,25 @@ def watch(
         signals += _compare(stream, reference, part, seed)
     numbers = to_notice, from_now, _labels_to_refit(rule)
     return Watched(stream, level, groups, tuple(signals), *numbers, tuple(described), labelling)
+
+
+def watch_labels(rules: MultiLabel, cases: LabelCases, *, level: float = 0.05) -> dict[str, Watched]:
+    """Watch every label that something is promised for; see `watch`.
+
+    While all promises hold, the probability that any label ever raises an alarm is at most `level`.
+
+    Args:
+        rules: What decides.
+        cases: Labelled cases in the order in which they came.
+        level: Probability of a false alarm; the labels have equal parts.
+    """
+    fraction("level", level)
+    rules.refuse_other_labels(cases)
+    promised = rules.promised
+    watched = {}
+    for label, policy in promised.items():
+        watched[label] = watch(Stream.of_predictions(policy, cases[label]), level=level / len(promised))
+    return watched
 
 
 @dataclass(frozen=True)
