@@ -1,12 +1,20 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 
 from calibrant.calibration import (
     METHODS,
+    BetaCalibration,
     Calibrator,
+    DirichletScaling,
+    HistogramBinning,
+    IsotonicCalibration,
+    MatrixScaling,
+    PlattScaling,
     Progress,
     TemperatureScaling,
+    VectorScaling,
     make_calibrator,
     select_calibrator,
 )
@@ -118,7 +126,7 @@ class Halved(Calibrator):
 
     method = "halved"
 
-    def _fit(self, logits, targets):
+    def _fit(self, logits, targets, weights):
         return Progress()
 
     def _formula(self, operations, logits):
@@ -158,3 +166,50 @@ def test_only_maps_of_the_level_change_with_it(method):
 def test_an_unfitted_calibrator_is_refused():
     with pytest.raises(InvalidInput, match="is not fitted yet"):
         CalibrationModule(TemperatureScaling())
+
+
+def numbers(fitted):
+    """Fitted values of any shape, or a list of curves, as one array."""
+    if isinstance(fitted, list):
+        return np.hstack(fitted)
+    return np.ravel(fitted)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize(
+    ("calibrator", "fitted"),
+    [
+        (TemperatureScaling(prior_scale=None), ("temperature_",)),
+        (PlattScaling(), ("slope_", "shift_")),
+        (BetaCalibration(), ("maps_",)),
+        (BetaCalibration(parameters="am"), ("maps_",)),
+        (IsotonicCalibration(), ("curves_",)),
+        (IsotonicCalibration(mode="top-label"), ("curves_",)),
+        (HistogramBinning(), ("curves_",)),
+        (HistogramBinning(strategy="equal-width"), ("curves_",)),
+        (VectorScaling(reg_lambda=0.01), ("weight_", "bias_")),
+        (MatrixScaling(reg_lambda=0.01), ("weight_", "bias_")),
+        (DirichletScaling(reg_lambda=0.01), ("weight_", "bias_")),
+    ],
+)
+def test_a_weight_of_two_is_a_case_that_occurs_twice(calibrator, fitted, classes):
+    if calibrator.method == "platt" and classes > 2:
+        return  # it is for two classes
+    logits, targets = cases(classes)
+    copies = np.random.default_rng(1).integers(0, 4, len(targets))
+    repeated = clone(calibrator).fit(np.repeat(logits, copies, axis=0), np.repeat(targets, copies))
+    weighted = clone(calibrator).fit(logits, targets, weights=0.3 * copies)
+    plain = clone(calibrator).fit(logits, targets)
+    for name in fitted:
+        expected, found, unweighted = (numbers(getattr(each, name)) for each in (repeated, weighted, plain))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        assert found.shape != unweighted.shape or not np.allclose(found, unweighted, rtol=1e-3)
+    assert weighted.summary_.nll_before == pytest.approx(repeated.summary_.nll_before, rel=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_equal_weights_are_no_weights(method):
+    logits, targets = cases(3)
+    plain = make_calibrator(method).fit(logits, targets)
+    weighted = make_calibrator(method).fit(logits, targets, weights=np.full(len(targets), 4.0))
+    assert weighted.transform(logits).tolist() == plain.transform(logits).tolist()

@@ -89,10 +89,10 @@ class _AffineScaling(Calibrator):
         """What the map is applied to."""
         return logits
 
-    def _fit(self, logits: Matrix, targets: Integers) -> Progress:
+    def _fit(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:
         self.seen_, targets = np.unique(targets, return_inverse=True)
         features = self._features(NUMPY, logits[:, self.seen_].astype(np.float64))
-        progress = self._fit_seen(features, targets)
+        progress = self._fit_seen(features, targets, weights)
         missing = sorted({*range(self.n_classes_)} - {*self.seen_.tolist()})
         if missing:
             count = f"{len(missing)} of {self.n_classes_} classes (first: {missing[0]})"
@@ -100,7 +100,7 @@ class _AffineScaling(Calibrator):
             progress.notes = (*progress.notes, note)
         return progress
 
-    def _fit_seen(self, features: Floats, targets: Integers) -> Progress:
+    def _fit_seen(self, features: Floats, targets: Integers, weights: Floats) -> Progress:
         self.cv_nll_: dict[float, float] = {}
         self.reg_lambda_ = REGULARISATION_GRID[0]
         if self.reg_lambda != "cv":
@@ -110,17 +110,17 @@ class _AffineScaling(Calibrator):
                 "every case is classified correctly, so the likelihood has no optimum: none is kept. Fit on more cases"
             )
         if self.reg_lambda == "cv":
-            self.cv_nll_ = self._cross_validate(features, targets)
+            self.cv_nll_ = self._cross_validate(features, targets, weights)
             self.reg_lambda_ = min(self.cv_nll_, key=self.cv_nll_.__getitem__)
             # Doing nothing learns nothing, so its NLL on the fit set is its NLL on held-out cases.
-            best, none = self.cv_nll_[self.reg_lambda_], mean_nll(log_softmax(features), targets)
+            best, none = self.cv_nll_[self.reg_lambda_], mean_nll(log_softmax(features), targets, weights)
             if not best < none:
                 return self._keep_none(
                     f"on held-out folds the best map has an NLL of {best:.4g}, none has {none:.4g}: none is kept. "
                     "Fit on more cases, or use TemperatureScaling"
                 )
         self.reg_mu_ = self._mu(self.reg_lambda_)
-        objective = _Objective(features, targets, diagonal=self._diagonal)
+        objective = _Objective(features, targets, weights, diagonal=self._diagonal)
         solution = objective.minimise(self.reg_lambda_, self.reg_mu_, objective.start(), tolerance=_EXACT)
         self.weight_, self.bias_ = solution.weight, solution.bias
         separated = _all_right(_affine(features, self.weight_, self.bias_), targets)
@@ -160,7 +160,7 @@ class _AffineScaling(Calibrator):
             return reg_lambda
         return float(self.reg_mu)
 
-    def _cross_validate(self, features: Floats, targets: Integers) -> dict[float, float]:
+    def _cross_validate(self, features: Floats, targets: Integers, weights: Floats) -> dict[float, float]:
         """Mean held-out NLL for each strength of the grid."""
         try:
             fold = stratified_folds(targets, self.folds, self.seed)
@@ -169,17 +169,17 @@ class _AffineScaling(Calibrator):
         folds = []
         for held_out in range(self.folds):
             inside = fold != held_out
-            objective = _Objective(features[inside], targets[inside], diagonal=self._diagonal)
-            folds.append((objective, features[~inside], targets[~inside]))
-        solutions = [objective.start() for objective, _, _ in folds]
+            objective = _Objective(features[inside], targets[inside], weights[inside], diagonal=self._diagonal)
+            folds.append((objective, features[~inside], targets[~inside], weights[~inside]))
+        solutions = [objective.start() for objective, *_ in folds]
         cv_nll: dict[float, float] = {}
         for reg in REGULARISATION_GRID:
             total = 0.0
-            for number, (objective, held_out_features, held_out_targets) in enumerate(folds):
+            for number, (objective, held_out_features, *others) in enumerate(folds):
                 solution = objective.minimise(reg, self._mu(reg), solutions[number], tolerance=_ROUGH)
                 solutions[number] = solution
                 scores = log_softmax(_affine(held_out_features, solution.weight, solution.bias))
-                total += mean_nll(scores, held_out_targets) * len(held_out_targets)
+                total += mean_nll(scores, *others) * len(scores)
             cv_nll[reg] = total / len(targets)
             # The weakest fits overfit most and take longest: two steps uphill end the search.
             if list(cv_nll).index(min(cv_nll, key=cv_nll.__getitem__)) < len(cv_nll) - 2:
@@ -294,17 +294,19 @@ class _Objective:
     unit give a well-scaled problem. With `diagonal`, the score of a class depends on its own feature alone.
     """
 
-    def __init__(self, features: Floats, targets: Integers, *, diagonal: bool) -> None:
+    def __init__(self, features: Floats, targets: Integers, weights: Floats, *, diagonal: bool) -> None:
         self.unit = float(np.abs(features).max()) / 10.0
         # Classes in rows: sums and maxima over a few classes are then several times as fast.
         self.features = np.ascontiguousarray(features.T) / self.unit
-        self.linear = np.vstack([self.features, np.ones(len(features))])
+        self.weights = weights / weights.mean()
+        # Times the root of the weight, so that products of two have the weight itself.
+        self.linear = np.vstack([self.features, np.ones(len(features))]) * np.sqrt(self.weights)
         self.targets = targets
         self.diagonal = diagonal
         self.count = features.shape[1]
         self.softening = softening(features, targets)
         self.cases = np.arange(len(targets))
-        self.sums_of_targets = self._sums(np.eye(self.count)[:, targets])
+        self.sums_of_targets = self._sums(self.weights * np.eye(self.count)[:, targets])
 
     def start(self) -> _Solution:
         """The identity, softened if the model is overconfident: saturated probabilities have no curvature."""
@@ -337,10 +339,10 @@ class _Objective:
         of_target = p[self.targets, self.cases]
         np.exp(p, out=p)
         total = p.sum(axis=0)
-        nll = float((np.log(total) - of_target).mean())
+        nll = float((self.weights * (np.log(total) - of_target)).mean())
         p /= total
         self.x, self.p = x.copy(), p
-        gradient = (self._sums(p) - self.sums_of_targets) / len(self.targets)
+        gradient = (self._sums(self.weights * p) - self.sums_of_targets) / len(self.targets)
         pull = self._penalised(x)
         return nll + 0.5 * float(x @ pull), gradient + pull
 
@@ -356,7 +358,7 @@ class _Objective:
         return np.concatenate([(p @ self.features.T).ravel(), p.sum(axis=1)])
 
     def hessian(self, x: Floats) -> Floats:
-        """Second derivatives: the mean over cases of (diag(p) - p p') (x) f f', and those of the penalty.
+        """Second derivatives: the mean over cases of w (diag(p) - p p') (x) f f', and those of the penalty.
 
         f are the numbers that the score of a class is linear in: its own feature, or all features, and 1.
         """
@@ -366,15 +368,16 @@ class _Objective:
         return np.asarray(total / len(self.targets) + self._penalty_matrix())
 
     def _hessian_of_own_features(self) -> Floats:
-        weighted = self.p * self.features
-        flat = np.vstack([weighted, self.p])
+        features, roots = self.linear[:-1], self.linear[-1]
+        weighted = self.p * features
+        flat = np.vstack([weighted, self.p * roots])
         total = -(flat @ flat.T)
-        weights = np.arange(self.count)
-        biases = weights + self.count
-        total[weights, weights] += np.einsum("ij,ij->i", weighted, self.features)
-        total[weights, biases] += weighted.sum(axis=1)
-        total[biases, weights] += weighted.sum(axis=1)
-        total[biases, biases] += self.p.sum(axis=1)
+        slopes = np.arange(self.count)
+        biases = slopes + self.count
+        total[slopes, slopes] += np.einsum("ij,ij->i", weighted, features)
+        total[slopes, biases] += (weighted * roots).sum(axis=1)
+        total[biases, slopes] += (weighted * roots).sum(axis=1)
+        total[biases, biases] += (self.p * self.weights).sum(axis=1)
         return np.asarray(total)
 
     def _hessian_of_all_features(self) -> Floats:

@@ -168,8 +168,8 @@ class Calibrator(ABC):
     depends_on_level: ClassVar[bool] = False
 
     @abstractmethod
-    def _fit(self, logits: Matrix, targets: Integers) -> Progress:
-        """Learn from checked arrays and set the fitted attributes."""
+    def _fit(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:
+        """Learn from checked arrays and set the fitted attributes. The weights of the cases have a mean of 1."""
 
     @abstractmethod
     def _formula(self, operations: Operations, logits: Any) -> Any:
@@ -182,11 +182,6 @@ class Calibrator(ABC):
     @abstractmethod
     def _set_state(self, state: dict[str, Any]) -> None:
         """Restore fitted values; `n_classes_` is already set. Raises on anything malformed."""
-
-    def _fit_weighted(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:  # noqa: ARG002
-        """The same for cases of unequal weight, with a mean of 1."""
-        way_out = "Leave them out, or use the method temperature."
-        raise invalid("weights", f"be left out, because {self.method} weighs all cases alike", "weights", way_out)
 
     def _useful(self, logits: Matrix, targets: Integers) -> tuple[Any, tuple[str, ...]]:  # noqa: ARG002
         """An index of the cases that say something about the map, and a note if others are left out."""
@@ -210,7 +205,8 @@ class Calibrator(ABC):
             logits: `Predictions`; or an array of shape (n, K), finite. Probabilities are not logits: make predictions
                 of them, or pass their logarithm.
             targets: With an array: shape (n,), integers in 0..K-1, at least two of the classes present.
-            weights: Shape (n,), not negative: how much each case counts. Only "temperature" and "none" take them.
+            weights: Shape (n,), not negative: how much each case counts. Only their ratios matter; a case of weight 0
+                is left out.
         """
         provenance = Provenance()
         if isinstance(logits, Predictions):
@@ -219,30 +215,28 @@ class Calibrator(ABC):
                 way_out = f"Use {self.method}, which then calibrates this confidence."
                 raise invalid("method", "not be a top-label one for a class and its confidence", self.method, way_out)
         matrix, classes = as_arrays(logits, targets)
-        own_weights = None
+        case_weights = None
         if weights is not None:
-            own_weights = check_case_weights(weights, len(classes))
-            used = own_weights > 0.0
+            case_weights = check_case_weights(weights, len(classes))
+            used = case_weights > 0.0
             matrix, classes = check_logits(matrix)[used], as_array("targets", classes)[used]
-            own_weights = own_weights[used] / own_weights[used].mean()
+            case_weights = case_weights[used]
         matrix, classes = check_fit(matrix, classes)
+        if case_weights is None:
+            case_weights = np.ones(len(classes))
         self._check_parameters()
         self.provenance_ = provenance
         self.n_classes_, self.identity_ = matrix.shape[1], True
         useful, left_out = self._useful(matrix, classes)
         matrix, classes = matrix[useful], classes[useful]
-        if own_weights is not None:
-            own_weights = own_weights[useful]
-        before = self._mean_nll(matrix, classes, own_weights)
+        case_weights = case_weights[useful] / case_weights[useful].mean()
+        before = self._mean_nll(matrix, classes, case_weights)
         self.identity_ = False
-        if own_weights is None:
-            progress = self._fit(matrix, classes)
-        else:
-            progress = self._fit_weighted(matrix, classes, own_weights)
+        progress = self._fit(matrix, classes, case_weights)
         progress = replace(progress, notes=(*left_out, *progress.notes))
         after = before
         if not self.identity_:
-            after = self._mean_nll(matrix, classes, own_weights)
+            after = self._mean_nll(matrix, classes, case_weights)
         return self._conclude(progress, len(classes), before, after)
 
     def _conclude(self, progress: Progress, cases: int, before: float, after: float) -> Self:
@@ -373,13 +367,11 @@ class Calibrator(ABC):
         return np.asarray(self._formula(NUMPY, logits.astype(np.float64)))
 
     def _mean_nll(self, logits: Matrix, targets: Integers, weights: Floats | None = None) -> float:
+        if weights is None:
+            weights = np.ones(len(targets))
         total = 0.0
         for rows in _blocks(logits):
-            log_probabilities = self._block(logits[rows])
-            if weights is None:
-                total += mean_nll(log_probabilities, targets[rows]) * len(targets[rows])
-            else:
-                total -= float(weights[rows] @ log_probabilities[np.arange(len(log_probabilities)), targets[rows]])
+            total += mean_nll(self._block(logits[rows]), targets[rows], weights[rows]) * len(targets[rows])
         return total / len(targets)
 
     def _check_fitted(self, logits: Any) -> Matrix:

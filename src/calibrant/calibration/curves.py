@@ -2,6 +2,7 @@
 
 import math
 from abc import abstractmethod
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -42,7 +43,7 @@ class _CurveCalibration(Calibrator):
             raise invalid("mode", "be 'one-vs-rest' or 'top-label'", repr(self.mode))
 
     @abstractmethod
-    def _curve(self, probability: Floats, hit: Floats) -> Floats:
+    def _curve(self, probability: Floats, hit: Floats, weights: Floats) -> Floats:
         """Learn a curve: row 0 its knots, row 1 its values."""
 
     @staticmethod
@@ -50,7 +51,7 @@ class _CurveCalibration(Calibrator):
     def _bend(operations: Operations, probabilities: Any, curves: Curves) -> Any:
         """Apply curve k to column k."""
 
-    def _fit(self, logits: Matrix, targets: Integers) -> Progress:
+    def _fit(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:
         p = np.exp(log_softmax(logits))
         # One imagined case, spread evenly over the classes, keeps every probability above 0 and below 1.
         self.prior_weight_ = 1.0 / (len(targets) + 1.0)
@@ -61,13 +62,13 @@ class _CurveCalibration(Calibrator):
             note = "every case is classified correctly, which cannot tell over- from underconfidence"
             notes.append(f"{note}. Fit on more cases")
         if self.mode == "top-label":
-            self.curves_ = [self._curve(p.max(axis=1), right.astype(np.float64))]
+            self.curves_ = [self._curve(p.max(axis=1), right.astype(np.float64), weights)]
             return Progress(notes=tuple(notes))
         self.curves_, missing = [], []
         for k in _mapped_classes(self.n_classes_):
             hit = (targets == k).astype(np.float64)
             if hit.any():
-                self.curves_.append(self._curve(p[:, k], hit))
+                self.curves_.append(self._curve(p[:, k], hit, weights))
             else:
                 self.curves_.append(None)
                 missing.append(k)
@@ -165,11 +166,12 @@ class IsotonicCalibration(_CurveCalibration):
         self.mode = mode
         self._check_parameters()
 
-    def _curve(self, probability: Floats, hit: Floats) -> Floats:
-        knots, inverse, counts = np.unique(probability, return_inverse=True, return_counts=True)
+    def _curve(self, probability: Floats, hit: Floats, weights: Floats) -> Floats:
+        knots, inverse = np.unique(probability, return_inverse=True)
         # Equal probabilities must get equal values, so they enter as one point with their mean and weight.
-        means = np.bincount(inverse, weights=hit) / counts
-        values = np.clip(isotonic_regression(means, weights=counts).x, 0.0, 1.0)
+        total = np.bincount(inverse, weights=weights)
+        means = np.bincount(inverse, weights=weights * hit) / total
+        values = np.clip(isotonic_regression(means, weights=total).x, 0.0, 1.0)
         # A level stretch needs only its two ends.
         keep = np.ones(len(knots), dtype=bool)
         keep[1:-1] = (values[1:-1] != values[:-2]) | (values[1:-1] != values[2:])
@@ -214,19 +216,23 @@ class HistogramBinning(_CurveCalibration):
         if self.strategy not in ("equal-mass", "equal-width"):
             raise invalid("strategy", "be 'equal-mass' or 'equal-width'", repr(self.strategy))
 
-    def _curve(self, probability: Floats, hit: Floats) -> Floats:
+    def _curve(self, probability: Floats, hit: Floats, weights: Floats) -> Floats:
         if self.strategy == "equal-mass":
             # Inner edges are observed probabilities: with (lo, hi] every bin then holds at least one case.
-            ranks = [-(-len(hit) * j // self.n_bins) - 1 for j in range(1, self.n_bins)]
-            inner = np.sort(probability)[ranks]
+            order = np.argsort(probability, kind="stable")
+            up_to = np.cumsum(weights[order])
+            shares = np.arange(1, self.n_bins) / self.n_bins
+            # A sum of weights that is rounded must still reach the share that it stands for.
+            inner = probability[order][np.searchsorted(up_to, shares * up_to[-1] * (1.0 - 1e-12))]
             edges = np.append(np.unique(inner[inner < probability.max()]), 1.0)
         else:
             edges = np.linspace(0.0, 1.0, self.n_bins + 1)[1:]
         which = np.searchsorted(edges, np.minimum(probability, 1.0), side="left")
-        cases = np.bincount(which, minlength=len(edges))
-        hits = np.bincount(which, weights=hit, minlength=len(edges))
-        centres = edges - 0.5 / self.n_bins
-        return np.stack([edges, np.where(cases > 0, hits / np.maximum(cases, 1), np.clip(centres, 0.0, 1.0))])
+        total = np.bincount(which, weights=weights, minlength=len(edges))
+        hits = np.bincount(which, weights=weights * hit, minlength=len(edges))
+        values = np.clip(edges - 0.5 / self.n_bins, 0.0, 1.0)
+        np.divide(hits, total, out=values, where=total > 0)
+        return np.stack([edges, np.minimum(values, 1.0)])
 
     @staticmethod
     def _bend(operations: Operations, probabilities: Any, curves: Curves) -> Any:
@@ -257,7 +263,7 @@ class BetaCalibration(Calibrator):
         if self.parameters not in ("abm", "am", "ab"):
             raise invalid("parameters", "be 'abm', 'am' or 'ab'", repr(self.parameters))
 
-    def _fit(self, logits: Matrix, targets: Integers) -> Progress:
+    def _fit(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:
         logs = log_softmax(logits)
         rest = log_of_rest(NUMPY, logs)
         classes = _mapped_classes(self.n_classes_)
@@ -268,7 +274,7 @@ class BetaCalibration(Calibrator):
             if not hit.any() or _separated(logs[:, k], hit):
                 separated.append(k)
                 continue
-            found = _fit_one(logs[:, k], -rest[:, k], hit.astype(np.float64), self.parameters)
+            found = _fit_one(logs[:, k], -rest[:, k], hit.astype(np.float64), weights, self.parameters)
             self.maps_[row] = found.x
             iterations = max(iterations, int(found.nit))
             at_bound |= bool((found.x[:2] >= _LARGEST_SLOPE).any())
@@ -318,19 +324,14 @@ class PlattScaling(Calibrator):
 
     method: ClassVar[str] = "platt"
 
-    def _fit(self, logits: Matrix, targets: Integers) -> Progress:
+    def _fit(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:
         if self.n_classes_ != 2:
             raise invalid("logits", "have two classes for Platt scaling", self.n_classes_, "Use vector scaling.")
         difference = np.asarray(logits[:, 1], dtype=np.float64) - logits[:, 0]
         hit = (targets == 1).astype(np.float64)
         centre, spread = difference.mean(), max(float(difference.std()), 1e-12)
         scaled = np.stack([(difference - centre) / spread, np.ones_like(difference)], axis=1)
-
-        def loss(free: Floats) -> tuple[float, Floats]:
-            score = scaled @ free
-            value = float(np.logaddexp(0.0, score).mean() - (score * hit).mean())
-            return value, scaled.T @ (expit(score) - hit) / len(hit)
-
+        loss = partial(_log_loss, scaled, hit, weights)
         # No steeper than what two neighbouring cases can tell: separable cases have no optimum.
         bounds = [(0.0, _LARGEST_SLOPE), (-_LARGEST_SLOPE, _LARGEST_SLOPE)]
         found = minimize(loss, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-15})
@@ -363,18 +364,19 @@ def _separated(scores: Floats, hit: Any) -> bool:
     return bool(scores[hit].min() > scores[~hit].max())
 
 
-def _fit_one(log_p: Floats, minus_log_rest: Floats, hit: Floats, parameters: str) -> Any:
+def _log_loss(features: Floats, hit: Floats, weights: Floats, free: Floats) -> tuple[float, Floats]:
+    """Mean log-loss of a logistic curve and its gradient."""
+    score = features @ free
+    value = float((weights * np.logaddexp(0.0, score)).mean() - (weights * score * hit).mean())
+    return value, features.T @ (weights * (expit(score) - hit)) / len(hit)
+
+
+def _fit_one(log_p: Floats, minus_log_rest: Floats, hit: Floats, weights: Floats, parameters: str) -> Any:
     """Minimise the log-loss of one map under its constraints; returns SciPy's result with x = (a, b, c)."""
     basis, slopes = _BASES[parameters]
     features = np.stack([log_p, minus_log_rest, np.ones_like(log_p)], axis=1) @ basis
     scale = np.maximum(np.abs(features).mean(axis=0), 1e-12)
-    scaled = features / scale
-
-    def loss(free: Floats) -> tuple[float, Floats]:
-        score = scaled @ free
-        value = float(np.logaddexp(0.0, score).mean() - (score * hit).mean())
-        return value, scaled.T @ (expit(score) - hit) / len(hit)
-
+    loss = partial(_log_loss, features / scale, hit, weights)
     bounds = [(0.0, _LARGEST_SLOPE * s) for s in scale[:slopes]] + [(None, None)] * (len(scale) - slopes)
     start = np.where(np.arange(len(scale)) < slopes, scale, 0.0)  # the identity: slopes of 1, no shift
     options = {"maxiter": 2000, "ftol": 1e-15, "gtol": 1e-9}

@@ -24,14 +24,10 @@ class NoCalibration(Calibrator):
 
     method: ClassVar[str] = "none"
 
-    def _fit(self, logits: Matrix, targets: Integers) -> Progress:
-        del logits, targets
+    def _fit(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:
+        del logits, targets, weights
         self.identity_ = True
         return Progress()
-
-    def _fit_weighted(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:
-        del weights
-        return self._fit(logits, targets)
 
     def _formula(self, operations: Operations, logits: Any) -> Any:
         return operations.log_softmax(logits)

@@ -118,10 +118,7 @@ class TemperatureScaling(Calibrator):
             return slice(None), ()
         return possible, _note_of_zeros(int((~possible).sum()), len(targets))
 
-    def _fit(self, logits: Matrix, targets: Integers) -> Progress:
-        return self._solve(ScalingProblem.build(logits, targets), len(targets))
-
-    def _fit_weighted(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:
+    def _fit(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:
         return self._solve(ScalingProblem.build(logits, targets, weights), len(targets))
 
     def _solve(self, problem: "TemperatureProblem", cases: int) -> Progress:

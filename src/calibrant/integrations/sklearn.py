@@ -80,8 +80,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         Args:
             X: Anything that the estimator takes: array, sparse matrix, data frame, list of texts.
             y: Labels of any kind.
-            sample_weight: Passed on to the estimator and to the calibrator; of the calibrators only "temperature" and
-                "none" take weights.
+            sample_weight: Passed on to the estimator and to the calibrator. Every method but "best" takes weights.
         """
         check_classification_targets(y)
         X, y = indexable(X, y)
@@ -167,7 +166,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if self.method == "best" and weights is None:
             return fit_calibrator(self.predictions_, self.method).calibrator
         if self.method == "best":
-            raise invalid("sample_weight", "be left out with method='best'", "weights", "Use method='temperature'.")
+            raise invalid(
+                "sample_weight", "be left out with method='best'", "weights", "Name a method, such as 'temperature'."
+            )
         if self.method != "temperature":
             return make_calibrator(self.method).fit(self.predictions_, weights=weights)
         # No prior: these are not the logits of a network, and a decision function has any unit.
