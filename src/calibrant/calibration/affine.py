@@ -52,10 +52,6 @@ class _AffineScaling(Calibrator):
         cv_nll_: Held-out NLL for each strength tried; empty with a strength of your own.
     """
 
-    reg_lambda: float | Literal["cv"]
-    reg_mu: float | None
-    folds: int
-    seed: int
     _diagonal: ClassVar[bool] = False
 
     def __init__(
@@ -76,7 +72,8 @@ class _AffineScaling(Calibrator):
         for name, value, word in (("reg_lambda", self.reg_lambda, "cv"), ("reg_mu", self.reg_mu, None)):
             if value != word and not (isinstance(value, int | float) and 0 <= value < math.inf):
                 raise invalid(name, f"be {word!r} or a finite number of at least 0", repr(value))
-        check_folds(self.folds, self.seed)
+        whole("folds", self.folds, 2)
+        whole("seed", self.seed, 0)
 
     def numbers_to_learn(self, n_classes: int) -> int:
         """K^2 weights and K biases of a full matrix."""
@@ -125,12 +122,15 @@ class _AffineScaling(Calibrator):
         self.weight_, self.bias_ = solution.weight, solution.bias
         separated = _all_right(_affine(features, self.weight_, self.bias_), targets)
         at_end = self.cv_nll_ != {} and self.reg_lambda_ in (REGULARISATION_GRID[0], REGULARISATION_GRID[-1])
-        return Progress(
-            converged=solution.converged,
-            at_bound=separated or at_end,
-            iterations=solution.iterations,
-            notes=tuple(self._notes(solution, separated=separated)),
-        )
+        notes = []
+        if not solution.converged:
+            notes.append(f"the optimum was not reached in {solution.iterations} iterations")
+        if separated:
+            notes.append(
+                "the map classifies every case of the fit set correctly (it is separable), so nothing bounds its "
+                "confidence, and one error elsewhere can cost any NLL. Fit on more cases, or use TemperatureScaling"
+            )
+        return Progress(solution.converged, separated or at_end, solution.iterations, tuple(notes))
 
     def _keep_none(self, why: str) -> Progress:
         """Keep the identity instead of a map that has a larger NLL on held-out cases."""
@@ -142,18 +142,6 @@ class _AffineScaling(Calibrator):
             self.weight_ = np.ones(classes)
         self.bias_ = np.zeros(classes)
         return Progress(at_bound=True, notes=(why,))
-
-    @staticmethod
-    def _notes(solution: "_Solution", *, separated: bool) -> list[str]:
-        notes = []
-        if not solution.converged:
-            notes.append(f"the optimum was not reached in {solution.iterations} iterations")
-        if separated:
-            notes.append(
-                "the map classifies every case of the fit set correctly (it is separable), so nothing bounds its "
-                "confidence, and one error elsewhere can cost any NLL. Fit on more cases, or use TemperatureScaling"
-            )
-        return notes
 
     def _mu(self, reg_lambda: float) -> float:
         if self.reg_mu is None:
@@ -317,7 +305,12 @@ class _Objective:
 
     def minimise(self, reg_lambda: float, reg_mu: float, start: _Solution, *, tolerance: float) -> _Solution:
         """The best weights and biases; the search ends if the norm of the gradient is at most `tolerance`."""
-        self.penalty = self._penalty(reg_lambda, reg_mu)
+        # Second derivative of the penalty in each parameter; see `_penalised`.
+        weights = np.full(self.count, 2.0 * reg_lambda / self.count)
+        if not self.diagonal:
+            off_diagonal = 1.0 - np.eye(self.count).ravel()
+            weights = off_diagonal * 2.0 * reg_lambda / (self.count * (self.count - 1))
+        self.penalty = np.concatenate([weights / self.unit**2, np.full(self.count, 2.0 * reg_mu / self.count)])
         x = np.concatenate([start.weight.ravel() * self.unit, start.bias])
         if len(x) <= _MOST_FOR_NEWTON:
             options: dict[str, Any] = {"gtol": tolerance, "maxiter": _MAX_ITERATIONS, "initial_trust_radius": 10.0}
@@ -334,7 +327,10 @@ class _Objective:
     def value(self, x: Floats) -> tuple[float, Floats]:
         """Value and gradient."""
         weight, bias = self._split(x)
-        p = self._times_features(weight) + bias[:, None]
+        if self.diagonal:
+            p = weight[:, None] * self.features + bias[:, None]
+        else:
+            p = weight @ self.features + bias[:, None]
         p -= p.max(axis=0)
         of_target = p[self.targets, self.cases]
         np.exp(p, out=p)
@@ -345,11 +341,6 @@ class _Objective:
         gradient = (self._sums(self.weights * p) - self.sums_of_targets) / len(self.targets)
         pull = self._penalised(x)
         return nll + 0.5 * float(x @ pull), gradient + pull
-
-    def _times_features(self, weight: Floats) -> Floats:
-        if self.diagonal:
-            return weight[:, None] * self.features
-        return np.asarray(weight @ self.features)
 
     def _sums(self, p: Floats) -> Floats:
         """Sums over cases of p times what the score of a class is linear in."""
@@ -364,8 +355,11 @@ class _Objective:
         """
         if not np.array_equal(x, self.x):
             self.value(x)
-        total = self._hessian_of_own_features() if self.diagonal else self._hessian_of_all_features()
-        return np.asarray(total / len(self.targets) + self._penalty_matrix())
+        penalty = np.diag(self.penalty)
+        if not self.diagonal:
+            return np.asarray(self._hessian_of_all_features() / len(self.targets) + penalty)
+        penalty[: self.count, : self.count] -= self.penalty[0] / self.count
+        return np.asarray(self._hessian_of_own_features() / len(self.targets) + penalty)
 
     def _hessian_of_own_features(self) -> Floats:
         features, roots = self.linear[:-1], self.linear[-1]
@@ -405,16 +399,6 @@ class _Objective:
             weight = weight.reshape(self.count, self.count)
         return weight, bias
 
-    def _penalty(self, reg_lambda: float, reg_mu: float) -> Floats:
-        """Second derivative of the penalty in each parameter; see `_penalised`."""
-        if self.diagonal:
-            weights = np.full(self.count, 2.0 * reg_lambda / self.count)
-        else:
-            off_diagonal = 1.0 - np.eye(self.count).ravel()
-            weights = off_diagonal * 2.0 * reg_lambda / (self.count * (self.count - 1))
-        biases = np.full(self.count, 2.0 * reg_mu / self.count)
-        return np.concatenate([weights / self.unit**2, biases])
-
     def _penalised(self, x: Floats) -> Floats:
         """Gradient of the penalty, which is quadratic. Diagonal weights are pulled to their mean, others to 0."""
         pulled = x.copy()
@@ -422,21 +406,14 @@ class _Objective:
             pulled[: self.count] -= x[: self.count].mean()
         return self.penalty * pulled
 
-    def _penalty_matrix(self) -> Floats:
-        matrix = np.diag(self.penalty)
-        if self.diagonal:
-            matrix[: self.count, : self.count] -= self.penalty[0] / self.count
-        return matrix
-
-
-# -- folds -------------------------------------------------------------------------------------------------------------
-
 
 def stratified_folds(targets: Integers, folds: int, seed: int) -> Integers:
     """The fold 0..folds-1 of each case. Every class is spread as evenly as possible.
 
     Not scikit-learn's, which warns of classes with fewer cases than folds and is not needed by anything else here.
     """
+    whole("folds", folds, 2)
+    whole("seed", seed, 0)
     order = np.random.default_rng(seed).permutation(len(targets))
     order = order[np.argsort(targets[order], kind="stable")]
     # Dealt like cards, class after class without a break, so that the folds also end up equally large.
@@ -445,16 +422,6 @@ def stratified_folds(targets: Integers, folds: int, seed: int) -> Integers:
     for held_out in range(folds):
         rest = targets[fold != held_out]
         if len(rest) == len(targets) or len(rest) == 0 or (rest == rest[0]).all():
-            raise invalid(
-                "targets",
-                f"hold enough cases of two classes for {folds} folds",
-                f"{len(targets)} cases",
-                "Use more cases or fewer folds.",
-            )
+            rule = f"hold enough cases of two classes for {folds} folds"
+            raise invalid("targets", rule, f"{len(targets)} cases", "Use more cases or fewer folds.")
     return fold
-
-
-def check_folds(folds: Any, seed: Any) -> None:
-    """Refuse fewer than two folds and seeds that are not whole numbers."""
-    whole("folds", folds, 2)
-    whole("seed", seed, 0)

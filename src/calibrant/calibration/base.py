@@ -261,26 +261,22 @@ class Calibrator(ABC):
         require_predictions(predictions)
         self._refuse_unfitted()
         if not predictions.has_all_classes or self.provenance_.kind in ("confidence", "score"):
-            return self._calibrate_top(predictions)
-        if predictions.n_classes != self.n_classes_:
-            rule = f"have the {self.n_classes_} classes that the calibrator was fitted on"
-            raise invalid("predictions", rule, f"{predictions.n_classes} classes", "Use predictions of the same model.")
-        self.refuse_other_kind(predictions.kind)
-        names = self.provenance_.class_names
-        ordered = predictions
-        if names is not None:
-            ordered = in_order_of(names, predictions, where="predictions")
-        calibrated = ordered.with_logits(self.transform_logits(ordered.as_logits()))
-        calibrated.origin = replace(predictions.origin, calibrated_by=self.digest)
-        return calibrated
-
-    def _calibrate_top(self, predictions: Predictions) -> Predictions:
-        """Calibrate the confidence of the predicted class: the probability that the prediction is right."""
-        if predictions.kind != self.provenance_.kind:
-            rule = f"have the kind that the calibrator was fitted on, {self.provenance_.kind}"
-            raise invalid("predictions", rule, predictions.kind, "Fit a calibrator on predictions of this kind.")
-        logs = self.transform_logits(predictions.right_or_wrong_logits())
-        calibrated = predictions.with_confidence(np.minimum(np.exp(logs[:, 1]), 1.0))
+            if predictions.kind != self.provenance_.kind:
+                rule = f"have the kind that the calibrator was fitted on, {self.provenance_.kind}"
+                raise invalid("predictions", rule, predictions.kind, "Fit a calibrator on predictions of this kind.")
+            logs = self.transform_logits(predictions.right_or_wrong_logits())
+            calibrated = predictions.with_confidence(np.minimum(np.exp(logs[:, 1]), 1.0))
+        else:
+            if predictions.n_classes != self.n_classes_:
+                rule = f"have the {self.n_classes_} classes that the calibrator was fitted on"
+                got = f"{predictions.n_classes} classes"
+                raise invalid("predictions", rule, got, "Use predictions of the same model.")
+            self.refuse_other_kind(predictions.kind)
+            names = self.provenance_.class_names
+            ordered = predictions
+            if names is not None:
+                ordered = in_order_of(names, predictions, where="predictions")
+            calibrated = ordered.with_logits(self.transform_logits(ordered.as_logits()))
         calibrated.origin = replace(predictions.origin, calibrated_by=self.digest)
         return calibrated
 
@@ -308,7 +304,8 @@ class Calibrator(ABC):
 
     def score(self, logits: Any, targets: Any) -> float:
         """Minus the mean NLL of calibrated predictions: larger is better, as scikit-learn's searches expect."""
-        matrix = self._check_fitted(logits)
+        self._refuse_unfitted()
+        matrix = check_logits(logits, self.n_classes_)
         return -self._mean_nll(matrix, check_targets(targets, matrix.shape))
 
     def predict_proba(self, logits: ArrayT) -> ArrayT:
@@ -342,17 +339,16 @@ class Calibrator(ABC):
         self._refuse_unfitted()
         if self.identity_:
             return "a map that changes nothing"
-        return self._described()
-
-    def _described(self) -> str:
+        if "temperature" in self.fitted_numbers():
+            return f"the temperature {self.fitted_numbers()['temperature']:.4f}"
         return f"the {self.method} map"
 
     def _map(self, logits: ArrayT, *, exponentiate: bool) -> ArrayT:
-        matrix = self._check_fitted(logits)
+        self._refuse_unfitted()
+        matrix = check_logits(logits, self.n_classes_)
         warn_if_probabilities(matrix, stacklevel=4)
-        result: Matrix = np.empty(matrix.shape, dtype=np.float32)
-        if as_array("logits", logits).dtype == np.float64:
-            result = np.empty(matrix.shape, dtype=np.float64)
+        dtype = np.float64 if as_array("logits", logits).dtype == np.float64 else np.float32
+        result: Matrix = np.empty(matrix.shape, dtype=dtype)
         for rows in _blocks(matrix):
             block = self._block(matrix[rows])
             if exponentiate:
@@ -374,15 +370,9 @@ class Calibrator(ABC):
             total += mean_nll(self._block(logits[rows]), targets[rows], weights[rows]) * len(targets[rows])
         return total / len(targets)
 
-    def _check_fitted(self, logits: Any) -> Matrix:
-        self._refuse_unfitted()
-        return check_logits(logits, self.n_classes_)
-
-    def _refuse_unfitted(self) -> None:
+    def _refuse_unfitted(self, way_out: str = "call fit(logits, targets) or load(path) first") -> None:
         if not hasattr(self, "summary_"):
-            raise InvalidInput(
-                f"this {type(self).__name__} is not fitted yet: call fit(logits, targets) or load(path) first."
-            )
+            raise InvalidInput(f"this {type(self).__name__} is not fitted yet: {way_out}.")
 
     @classmethod
     def _parameter_names(cls) -> list[str]:
@@ -465,8 +455,7 @@ class Calibrator(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything `load` needs, as plain JSON values."""
-        if not hasattr(self, "summary_"):
-            raise InvalidInput(f"this {type(self).__name__} is not fitted yet: there is nothing to save.")
+        self._refuse_unfitted("there is nothing to save")
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -506,9 +495,6 @@ class _File(Provenance):
     identity: bool
     summary: FitSummary
 
-    def provenance(self) -> Provenance:
-        return Provenance(**{field.name: getattr(self, field.name) for field in fields(Provenance)})
-
 
 def _blocks(matrix: Matrix) -> list[slice]:
     rows = max(16, BLOCK // matrix.shape[1])
@@ -527,7 +513,7 @@ def _restore(kind: type[Any], file: _File, fitted: Any) -> Any:
         raise ValueError(f"classes: {file.classes}")
     calibrator.n_classes_, calibrator.identity_, calibrator.summary_ = file.classes, file.identity, file.summary
     calibrator._set_state(fitted)  # noqa: SLF001 (the same family)
-    calibrator.provenance_ = file.provenance()
+    calibrator.provenance_ = Provenance(**{field.name: getattr(file, field.name) for field in fields(Provenance)})
     return calibrator
 
 
@@ -554,18 +540,21 @@ def check_logits(logits: Any, classes: int | None = None) -> Matrix:
     matrix = as_array("logits", logits)
     if matrix.ndim != 2 or matrix.shape[0] == 0 or matrix.shape[1] < 2:
         rule = "have shape (cases, classes) with at least 1 case and 2 classes"
-        raise invalid("logits", rule, matrix.shape, _as_rows(matrix.shape))
+        way_out = ""
+        if matrix.ndim > 2:
+            way_out = "Make one row of each pixel or position first."
+        elif matrix.ndim == 1 or matrix.shape[1:] == (1,):
+            way_out = (
+                "One logit z of a binary classifier is the same as two: np.stack([0 * z, z], axis=1) with z of (n,)."
+            )
+        raise invalid("logits", rule, matrix.shape, way_out)
     if matrix.dtype.kind not in "iuf":
         raise invalid("logits", "be floating-point numbers", matrix.dtype)
     if matrix.dtype not in (np.float32, np.float64):  # half precision, whole numbers, the other byte order
         matrix = matrix.astype({np.dtype(np.float16): np.float32}.get(matrix.dtype, np.float64))
     if classes is not None and matrix.shape[1] != classes:
-        raise invalid(
-            "logits",
-            f"have {classes} columns, one for each class of the fit set",
-            f"{matrix.shape[1]} columns",
-            "Fit a calibrator on predictions with the same classes.",
-        )
+        rule, way_out = f"have {classes} columns", "Fit a calibrator on predictions with the same classes."
+        raise invalid("logits", f"{rule}, one for each class of the fit set", f"{matrix.shape[1]} columns", way_out)
     fine = np.abs(matrix) <= _LARGEST  # False for NaN too
     if not fine.all():
         row = int(np.argmin(fine.all(axis=1)))
@@ -574,15 +563,6 @@ def check_logits(logits: Any, classes: int | None = None) -> Matrix:
             rule = f"be at most {_LARGEST:g} in size"
         raise invalid("logits", rule, f"{matrix[row]} in row {row}", "Remove or repair such rows first.")
     return matrix
-
-
-def _as_rows(shape: tuple[int, ...]) -> str:
-    """How to get one row per prediction from logits of another shape."""
-    if len(shape) > 2:
-        return "Make one row of each pixel or position first."
-    if len(shape) == 1 or (len(shape) == 2 and shape[1] == 1):
-        return "One logit z of a binary classifier is the same as two: np.stack([0 * z, z], axis=1) with z of (n,)."
-    return ""
 
 
 def check_case_weights(weights: Any, cases: int) -> Floats:
@@ -607,19 +587,12 @@ def check_fit(logits: Any, targets: Any) -> tuple[Matrix, Integers]:
     matrix = check_logits(logits)
     classes = check_targets(targets, matrix.shape)
     if (classes == classes[0]).all():
-        raise invalid(
-            "targets",
-            "hold at least two classes",
-            f"class {classes[0]} in all {len(classes)} cases",
-            "A calibrator learns from cases that differ: fit on a sample of the whole stream.",
-        )
+        way_out = "A calibrator learns from cases that differ: fit on a sample of the whole stream."
+        got = f"class {classes[0]} in all {len(classes)} cases"
+        raise invalid("targets", "hold at least two classes", got, way_out)
     if _all_rows_agree(matrix):
-        raise invalid(
-            "logits",
-            "differ between cases",
-            "the same prediction in every row",
-            "The model ignores its input, which no calibrator can repair: check its weights and its inputs.",
-        )
+        way_out = "The model ignores its input, which no calibrator can repair: check its weights and its inputs."
+        raise invalid("logits", "differ between cases", "the same prediction in every row", way_out)
     warn_if_probabilities(matrix, stacklevel=4)
     return matrix, classes
 

@@ -106,11 +106,7 @@ class _CurveCalibration(Calibrator):
         return where(is_top, bent, share * (1.0 - bent))
 
     def _state(self) -> dict[str, Any]:
-        curves: list[Any] = []
-        for curve in self.curves_:
-            curves.append(curve)
-            if curve is not None:
-                curves[-1] = curve.tolist()
+        curves = [curve if curve is None else curve.tolist() for curve in self.curves_]
         return {"curves": curves, "prior_weight": self.prior_weight_}
 
     def _set_state(self, state: dict[str, Any]) -> None:
@@ -121,7 +117,9 @@ class _CurveCalibration(Calibrator):
         for values in state["curves"]:
             curves.append(None)
             if values is not None:
-                curves[-1] = _checked_curve(values)
+                knots, heights = curves[-1] = finite_array(values, (2, -1))
+                if not len(knots) or (np.diff(knots) < 0).any() or heights.min() < 0 or heights.max() > 1:
+                    raise ValueError("a curve with rising knots and values in 0..1 is needed")
         if len(curves) != wanted or (self.mode == "top-label" and curves[0] is None):
             raise ValueError(f"{wanted} curves are needed")
         self.curves_ = curves
@@ -135,14 +133,6 @@ def _mapped_classes(n_classes: int) -> list[int]:
     if n_classes == 2:
         return [1]
     return list(range(n_classes))
-
-
-def _checked_curve(values: Any) -> Floats:
-    curve = finite_array(values, (2, -1))
-    knots, heights = curve
-    if not len(knots) or (np.diff(knots) < 0).any() or heights.min() < 0 or heights.max() > 1:
-        raise ValueError("a curve with rising knots and values in 0..1 is needed")
-    return curve
 
 
 class IsotonicCalibration(_CurveCalibration):
@@ -271,7 +261,7 @@ class BetaCalibration(Calibrator):
         separated, stuck, iterations, at_bound = [], [], 0, False
         for row, k in enumerate(classes):
             hit = targets == k
-            if not hit.any() or _separated(logs[:, k], hit):
+            if not hit.any() or logs[hit, k].min() > logs[~hit, k].max():
                 separated.append(k)
                 continue
             found = _fit_one(logs[:, k], -rest[:, k], hit.astype(np.float64), weights, self.parameters)
@@ -349,19 +339,12 @@ class PlattScaling(Calibrator):
         """Slope and shift."""
         return {"slope": self.slope_, "shift": self.shift_}
 
-    def _state(self) -> dict[str, Any]:
-        return {"slope": self.slope_, "shift": self.shift_}
+    _state = fitted_numbers
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        self.slope_, self.shift_ = float(state["slope"]), float(state["shift"])
-        if not (
-            math.isfinite(self.slope_) and math.isfinite(self.shift_) and self.slope_ >= 0 and self.n_classes_ == 2
-        ):
+        self.slope_, self.shift_ = finite_array([state["slope"], state["shift"]], (2,)).tolist()
+        if self.slope_ < 0 or self.n_classes_ != 2:
             raise ValueError("a slope of at least 0 and two classes are needed")
-
-
-def _separated(scores: Floats, hit: Any) -> bool:
-    return bool(scores[hit].min() > scores[~hit].max())
 
 
 def _log_loss(features: Floats, hit: Floats, weights: Floats, free: Floats) -> tuple[float, Floats]:

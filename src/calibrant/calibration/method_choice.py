@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from calibrant.calibration.affine import DirichletScaling, MatrixScaling, VectorScaling, check_folds, stratified_folds
+from calibrant.calibration.affine import DirichletScaling, MatrixScaling, VectorScaling, stratified_folds
 from calibrant.calibration.base import Calibrator, Progress, as_arrays, check_fit
 from calibrant.calibration.curves import BetaCalibration, HistogramBinning, IsotonicCalibration, PlattScaling
 from calibrant.calibration.operations import Floats, Integers, Matrix, Operations
@@ -145,20 +145,8 @@ def make_calibrator(name: str) -> Calibrator:
 def cross_validated_nll(
     make: Callable[[], Calibrator], logits: Any, targets: Any = None, *, folds: int = 5, seed: int = 0
 ) -> Floats:
-    """Negative log-likelihood of each case under a calibrator fitted on the other folds.
-
-    Args:
-        make: Gives a fresh calibrator.
-        logits: Predictions, or an array of shape (n, K).
-        targets: With an array: shape (n,).
-        folds: Number of stratified folds.
-        seed: Seed of the folds.
-
-    Returns:
-        Shape (n,), float64.
-    """
+    """Negative log-likelihood of each case under a calibrator of `make` that is fitted on the other folds."""
     matrix, labels = check_fit(*as_arrays(logits, targets))
-    check_folds(folds, seed)
     fold = stratified_folds(labels, folds, seed)
     result = np.empty(len(labels))
     for held_out in range(folds):
@@ -166,20 +154,17 @@ def cross_validated_nll(
         with warnings.catch_warnings():
             # A fold may lack a class or be separable: that is about the fold. The final fit speaks for itself.
             warnings.simplefilter("ignore", CalibrantWarning)
-            calibrator = _fit_fold(make(), matrix[~outside], labels[~outside], cases=len(labels), folds=folds)
+            calibrator = make()
+            try:
+                calibrator.fit(matrix[~outside], labels[~outside])
+            except InvalidInput as error:
+                # It counts the cases of a fold, and may be about folds inside of it; the caller knows neither.
+                rule = f"hold enough cases to fit {calibrator.method} without one of {folds} folds"
+                way_out = "Use more cases, or choose a method yourself: temperature needs the fewest."
+                raise invalid("targets", rule, f"{len(labels)} cases", way_out) from error
         logs = calibrator.transform_logits(matrix[outside].astype(np.float64))
         result[outside] = -logs[np.arange(len(logs)), labels[outside]]
     return result
-
-
-def _fit_fold(calibrator: Calibrator, logits: Matrix, targets: Integers, *, cases: int, folds: int) -> Calibrator:
-    try:
-        return calibrator.fit(logits, targets)
-    except InvalidInput as error:
-        # It counts the cases of a fold, and may be about folds inside of it; the caller knows neither.
-        rule = f"hold enough cases to fit {calibrator.method} without one of {folds} folds"
-        way_out = "Use more cases, or choose a method yourself: temperature needs the fewest."
-        raise invalid("targets", rule, f"{cases} cases", way_out) from error
 
 
 def fit_calibrator(
@@ -190,14 +175,9 @@ def fit_calibrator(
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Selection:
-    """Fit one method on predictions, or with "best" the one that `select_calibrator` chooses.
+    """Fit a method of `METHODS`, or with "best" the one that `select_calibrator` chooses with the other arguments.
 
-    Args:
-        predictions: Cases that nothing else was fitted on.
-        method: "best", or a name in `METHODS`.
-        folds: Folds of the comparison.
-        seed: Seed of the folds.
-        progress: See `select_calibrator`.
+    The predictions must be cases that nothing else was fitted on.
     """
     require_predictions(predictions)
     if method == "best":
@@ -263,7 +243,12 @@ def select_calibrator(
         progress: Called before each method with its name, its place from 0 on, and the number of methods.
     """
     if methods is None:
-        methods = _worth_trying(*check_fit(*as_arrays(logits, targets))[0].shape)
+        cases, n_classes = check_fit(*as_arrays(logits, targets))[0].shape
+        # A regulariser would all but turn a matrix of more numbers than there are cases into temperature scaling, and
+        # with 100 classes that takes minutes.
+        methods = [name for name, make in METHODS.items() if make().numbers_to_learn(n_classes) <= cases]
+        if cases < _ENOUGH_TO_CHOOSE:
+            methods = _SIMPLEST
         if isinstance(logits, Predictions) and not logits.has_all_classes:
             methods = _FOR_ONE_CONFIDENCE
     if isinstance(methods, str) or not methods:
@@ -276,7 +261,11 @@ def select_calibrator(
             progress(name, place, len(methods))
         losses[name] = cross_validated_nll(partial(make_calibrator, name), logits, targets, folds=folds, seed=seed)
     best = min(losses, key=lambda name: float(losses[name].mean()))
-    candidates = [_compare(name, loss, losses[best]) for name, loss in losses.items()]
+    candidates = []
+    for name, loss in losses.items():
+        behind = loss - losses[best]
+        error = float(behind.std(ddof=1)) / math.sqrt(len(behind))
+        candidates.append(Candidate(name, float(loss.mean()), float(behind.mean()), error))
     candidates.sort(key=lambda candidate: candidate.nll)
     chosen = candidates[0]
     if len(losses[best]) >= _ENOUGH_TO_CHOOSE:
@@ -284,22 +273,6 @@ def select_calibrator(
         chosen = next(as_good[name] for name in METHODS if name in as_good)
     calibrator = make_calibrator(chosen.name).fit(logits, targets)
     return Selection(chosen.name, calibrator, tuple(candidates), _reason(chosen, candidates, folds))
-
-
-def _worth_trying(cases: int, n_classes: int) -> tuple[str, ...]:
-    """All methods but full matrices with more numbers to learn than there are cases; of few cases the simplest two.
-
-    The regulariser would all but turn such matrices into temperature scaling, and with 100 classes that takes minutes.
-    """
-    if cases < _ENOUGH_TO_CHOOSE:
-        return _SIMPLEST
-    return tuple(name for name, make in METHODS.items() if make().numbers_to_learn(n_classes) <= cases)
-
-
-def _compare(name: str, loss: Floats, best: Floats) -> Candidate:
-    behind = loss - best
-    error = float(behind.std(ddof=1)) / math.sqrt(len(behind))
-    return Candidate(name, float(loss.mean()), float(behind.mean()), error)
 
 
 def _reason(chosen: Candidate, candidates: Sequence[Candidate], folds: int) -> str:

@@ -22,6 +22,8 @@ Curves = Sequence[Floats | None]
 # A case of the fit set lies on the edge of a step, and the softmax of another library differs in the last digits. Edges
 # that are a little higher keep such a case on its side, (lo, hi].
 _NUDGE = 1e-12
+# One straight piece that changes nothing: where it begins, the value there, the slope.
+_IDENTITY = np.array([[0.0], [0.0], [1.0]])
 
 
 def log_softmax(logits: Matrix) -> Floats:
@@ -116,6 +118,18 @@ class Step:
     attributes: dict[str, Any]
 
 
+def _recorded(operator: str, *, swapped: bool = False) -> Callable[..., "Symbol"]:
+    """A method that records an operation of a symbol and what it is combined with."""
+
+    def record(symbol: "Symbol", *others: Any) -> "Symbol":
+        operands = (symbol, *others)
+        if swapped:
+            operands = (*others, symbol)
+        return symbol.recorder.step(operator, *operands)
+
+    return record
+
+
 @dataclass(frozen=True, eq=False)
 class Symbol:
     """Stands for an array while a map is recorded. Arithmetic on it adds steps."""
@@ -125,53 +139,22 @@ class Symbol:
 
     __array_ufunc__ = None  # arrays leave the arithmetic to the symbol
 
-    def __add__(self, other: Any) -> "Symbol":
-        return self.recorder.step("Add", self, other)
-
-    def __sub__(self, other: Any) -> "Symbol":
-        return self.recorder.step("Sub", self, other)
-
-    def __mul__(self, other: Any) -> "Symbol":
-        return self.recorder.step("Mul", self, other)
-
-    def __truediv__(self, other: Any) -> "Symbol":
-        return self.recorder.step("Div", self, other)
-
-    def __radd__(self, other: Any) -> "Symbol":
-        return self.recorder.step("Add", other, self)
-
-    def __rsub__(self, other: Any) -> "Symbol":
-        return self.recorder.step("Sub", other, self)
-
-    def __rmul__(self, other: Any) -> "Symbol":
-        return self.recorder.step("Mul", other, self)
-
-    def __rtruediv__(self, other: Any) -> "Symbol":
-        return self.recorder.step("Div", other, self)
-
-    def __neg__(self) -> "Symbol":
-        return self.recorder.step("Neg", self)
-
-    def __gt__(self, other: Any) -> "Symbol":
-        return self.recorder.step("Greater", self, other)
-
-    def __lt__(self, other: Any) -> "Symbol":
-        return self.recorder.step("Less", self, other)
-
-    def __ge__(self, other: Any) -> "Symbol":
-        return self.recorder.step("GreaterOrEqual", self, other)
-
-    def __le__(self, other: Any) -> "Symbol":
-        return self.recorder.step("LessOrEqual", self, other)
-
-    def __and__(self, other: Any) -> "Symbol":
-        return self.recorder.step("And", self, other)
-
-    def __or__(self, other: Any) -> "Symbol":
-        return self.recorder.step("Or", self, other)
-
-    def __invert__(self) -> "Symbol":
-        return self.recorder.step("Not", self)
+    __add__ = _recorded("Add")
+    __sub__ = _recorded("Sub")
+    __mul__ = _recorded("Mul")
+    __truediv__ = _recorded("Div")
+    __radd__ = _recorded("Add", swapped=True)
+    __rsub__ = _recorded("Sub", swapped=True)
+    __rmul__ = _recorded("Mul", swapped=True)
+    __rtruediv__ = _recorded("Div", swapped=True)
+    __neg__ = _recorded("Neg")
+    __gt__ = _recorded("Greater")
+    __lt__ = _recorded("Less")
+    __ge__ = _recorded("GreaterOrEqual")
+    __le__ = _recorded("LessOrEqual")
+    __and__ = _recorded("And")
+    __or__ = _recorded("Or")
+    __invert__ = _recorded("Not")
 
 
 @dataclass
@@ -216,12 +199,6 @@ class Recorder:
     def log(self, x: Symbol) -> Symbol:
         return self.step("Log", x)
 
-    def log_one_minus(self, x: Symbol) -> Symbol:
-        return self.log(1.0 - x)
-
-    def softplus(self, x: Symbol) -> Symbol:
-        return self.maximum(x, 0.0) + self.log(1.0 + self.exp(-self.step("Abs", x)))
-
     def maximum(self, x: Any, y: Any) -> Symbol:
         return self.step("Max", x, y)
 
@@ -230,6 +207,12 @@ class Recorder:
 
     def where(self, condition: Symbol, x: Any, y: Any) -> Symbol:
         return self.step("Where", condition, x, y)
+
+    def log_one_minus(self, x: Symbol) -> Symbol:
+        return self.log(1.0 - x)
+
+    def softplus(self, x: Symbol) -> Symbol:
+        return self.maximum(x, 0.0) + self.log(1.0 + self.exp(-self.step("Abs", x)))
 
     def row_sum(self, x: Symbol) -> Symbol:
         return self.step("ReduceSum", x, np.array([1]), keepdims=1)
@@ -259,10 +242,27 @@ class Recorder:
         return powers / self.row_sum(powers)
 
     def interpolate(self, x: Symbol, curves: Curves) -> Symbol:
-        return self._look_up(x, _pieces(curves, _lines))
+        """Straight lines between points, level before the first and after the last."""
+        pieces = []
+        for curve in curves:
+            pieces.append(_IDENTITY)
+            if curve is not None:
+                knots, values = curve
+                width = np.diff(knots)
+                slopes = np.divide(np.diff(values), width, out=np.zeros(len(width)), where=width > 0)
+                pieces[-1] = np.stack([knots, values, np.append(slopes, 0.0)])
+        return self._look_up(x, pieces)
 
     def steps(self, x: Symbol, curves: Curves) -> Symbol:
-        return self._look_up(x, _pieces(curves, _levels))
+        """A value for each bin (lo, hi], given the upper edges."""
+        pieces = []
+        for curve in curves:
+            pieces.append(_IDENTITY)
+            if curve is not None:
+                edges, values = curve
+                starts = np.concatenate([[-1.0], edges[:-1] * (1.0 + _NUDGE)])
+                pieces[-1] = np.stack([starts, values, np.zeros(len(values))])
+        return self._look_up(x, pieces)
 
     def _look_up(self, x: Symbol, pieces: Sequence[Floats]) -> Symbol:
         """Column k by the straight pieces of curve k: where a piece begins, the value there, the slope.
@@ -290,30 +290,6 @@ class Recorder:
 
 
 Operations = Any  # `NUMPY` or a `Recorder`, which have the same methods
-
-
-def _pieces(curves: Curves, convert: Callable[[Floats, Floats], Floats]) -> list[Floats]:
-    """Straight pieces of each curve: where a piece begins, the value there, the slope."""
-    pieces = []
-    for curve in curves:
-        identity = np.array([[0.0], [0.0], [1.0]])
-        pieces.append(identity)
-        if curve is not None:
-            pieces[-1] = convert(curve[0], curve[1])
-    return pieces
-
-
-def _lines(knots: Floats, values: Floats) -> Floats:
-    """Straight lines between points, level before the first and after the last."""
-    width = np.diff(knots)
-    slopes = np.divide(np.diff(values), width, out=np.zeros(len(width)), where=width > 0)
-    return np.stack([knots, values, np.append(slopes, 0.0)])
-
-
-def _levels(edges: Floats, values: Floats) -> Floats:
-    """Steps: a value for each bin (lo, hi], given the upper edges."""
-    starts = np.concatenate([[-1.0], edges[:-1] * (1.0 + _NUDGE)])
-    return np.stack([starts, values, np.zeros(len(values))])
 
 
 def log_of_rest(operations: Operations, log_p: Any) -> Any:

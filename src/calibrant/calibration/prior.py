@@ -137,10 +137,9 @@ def _shares(argument: str, values: Any, *, positive: bool = False) -> Floats:
 def _matrix(values: Any) -> Floats:
     if isinstance(values, Predictions):
         return np.asarray(values.probabilities, dtype=np.float64)
-    # The one door that knows what probabilities are; labels are not looked at.
-    found = as_array("probabilities", values)
-    if found.ndim != 2:
-        raise invalid("probabilities", "have the shape (n, K)", found.shape)
-    return np.asarray(
-        Predictions.from_probabilities(found, np.zeros(len(found), np.int64)).probabilities, dtype=np.float64
-    )
+    matrix = as_array("probabilities", values)
+    if matrix.ndim != 2:
+        raise invalid("probabilities", "have the shape (n, K)", matrix.shape)
+    # Predictions check that they are probabilities; their labels are not looked at.
+    unlabelled = Predictions.from_probabilities(matrix, np.zeros(len(matrix), np.int64))
+    return np.asarray(unlabelled.probabilities, dtype=np.float64)

@@ -4,12 +4,12 @@
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,30 +115,37 @@ class TemperatureScaling(Calibrator):
     def _useful(self, logits: Matrix, targets: Integers) -> tuple[Any, tuple[str, ...]]:
         possible = _possible(logits, targets)
         if possible.all():
-            return slice(None), ()
+            return slice(None), ()  # no copy of all cases
         return possible, _note_of_zeros(int((~possible).sum()), len(targets))
 
     def _fit(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:
         return self._solve(ScalingProblem.build(logits, targets, weights), len(targets))
 
-    def _solve(self, problem: "TemperatureProblem", cases: int) -> Progress:
+    def _solve(self, problem: "ScalingProblem | _Parts", cases: int) -> Progress:
         self.temperature_ = 1.0
         if problem.is_separable():
             # Every target has its row's largest logit: ties aside, more sharpness always helps.
             self.identity_ = True
-            note = (
-                "every case is classified correctly, so the likelihood has no optimum (T would go to 0): T = 1 is kept"
-            )
-            return Progress(at_bound=True, notes=(f"{note}. Fit on more cases",))
+            note = "every case is classified correctly, so the likelihood has no optimum (T would go to 0)"
+            return Progress(at_bound=True, notes=(f"{note}: T = 1 is kept. Fit on more cases",))
         low, high = 1.0 / self.bounds[1], 1.0 / self.bounds[0]
-        start, _, _ = _minimise(problem.pilot(), 1.0, low, high)
-        inverse, converged, passes = _minimise(problem, start, low, high)
+        start, _, _ = _minimise(problem.pilot().derivatives, 1.0, low, high)
+        inverse, converged, passes = _minimise(problem.derivatives, start, low, high)
         at_bound = inverse in (low, high)
-        if self.prior_scale is not None and inverse != 1.0 and not at_bound:
+        scale = self.prior_scale
+        if scale is not None and inverse != 1.0 and not at_bound:
+
+            def with_prior(inverse: float) -> tuple[float, float]:
+                """The mean NLL plus log(1 + (u / scale)^2) / cases, minus the log density of a Cauchy prior on u."""
+                slope, curvature = problem.derivatives(inverse)
+                u, square = -math.log(inverse), scale**2
+                first = 2.0 * u / (square + u * u)
+                second = 2.0 * (square - u * u) / (square + u * u) ** 2
+                return slope - first / inverse / cases, curvature + (first + second) / inverse**2 / cases
+
             # The optimum with a prior lies between that of the likelihood and 1, the most likely T of the prior. If
             # there are two, this finds the one that is nearer to the data.
-            penalised = _WithPrior(problem, self.prior_scale, cases)
-            inverse, converged, more = _minimise(penalised, inverse, min(inverse, 1.0), max(inverse, 1.0))
+            inverse, converged, more = _minimise(with_prior, inverse, min(inverse, 1.0), max(inverse, 1.0))
             passes += more
         self.temperature_ = 1.0 / inverse
         notes: list[str] = []
@@ -151,15 +158,11 @@ class TemperatureScaling(Calibrator):
     def _formula(self, operations: Operations, logits: Any) -> Any:
         return operations.log_softmax(logits / self.temperature_)
 
-    def _described(self) -> str:
-        return f"the temperature {self.temperature_:.4f}"
-
     def fitted_numbers(self) -> dict[str, float]:
         """The temperature."""
         return {"temperature": self.temperature_}
 
-    def _state(self) -> dict[str, Any]:
-        return {"temperature": self.temperature_}
+    _state = fitted_numbers
 
     def _set_state(self, state: dict[str, Any]) -> None:
         temperature = float(state["temperature"])
@@ -168,20 +171,13 @@ class TemperatureScaling(Calibrator):
         self.temperature_ = temperature
 
 
-def _without_zeros(logits: Matrix, targets: Integers) -> tuple[Matrix, Integers]:
-    """The cases whose true class has a probability above 0.
+def _possible(logits: Matrix, targets: Integers) -> NDArray[np.bool_]:
+    """Whether the true class of each case has a probability above 0.
 
     A probability of 0 (a forest in which no tree votes for the class) stays 0 at every temperature, so such a case says
     nothing about it. Its stand-in logit, about -744, would dominate the fit: 19 of 3,600 cases of a random forest led
     to a temperature of 142 and an ECE of 67 %, the others to 0.66 and 1.3 %.
     """
-    possible = _possible(logits, targets)
-    if possible.all():
-        return logits, targets
-    return logits[possible], targets[possible]
-
-
-def _possible(logits: Matrix, targets: Integers) -> NDArray[np.bool_]:
     return ~stands_for_zero(logits[np.arange(len(targets)), targets])
 
 
@@ -194,40 +190,6 @@ def _note_of_zeros(left_out: int, cases: int) -> tuple[str, ...]:
         return ()
     note = f"the true class has a probability of 0 in {left_out:,} of {cases:,} cases, which no temperature changes"
     return (f"{note}: they are left out of the fit. The method isotonic can repair such cases",)
-
-
-class Objective(Protocol):
-    """A function of the inverse temperature."""
-
-    def derivatives(self, inverse: float) -> tuple[float, float]:
-        """First and second derivative."""
-
-
-class TemperatureProblem(Objective, Protocol):
-    """The mean NLL of cases."""
-
-    def is_separable(self) -> bool:
-        """Whether every target has the largest logit of its row."""
-
-    def pilot(self) -> "TemperatureProblem":
-        """The same for a few of the cases."""
-
-
-@dataclass(frozen=True)
-class _WithPrior:
-    """The mean NLL of n cases plus log(1 + (u / s)^2) / n for u = log T: minus the log density of a Cauchy prior."""
-
-    nll: Objective
-    scale: float
-    cases: int
-
-    def derivatives(self, inverse: float) -> tuple[float, float]:
-        slope, curvature = self.nll.derivatives(inverse)
-        u, square = -math.log(inverse), self.scale**2
-        # Derivatives of the penalty by u; u is minus the logarithm of the inverse temperature.
-        first = 2.0 * u / (square + u * u)
-        second = 2.0 * (square - u * u) / (square + u * u) ** 2
-        return slope - first / inverse / self.cases, curvature + (first + second) / inverse**2 / self.cases
 
 
 @dataclass
@@ -287,16 +249,18 @@ class ScalingProblem:
 
 def softening(logits: Matrix, targets: Integers) -> float:
     """1 / T for the T of at least 1 with the smallest NLL; separable cases would want T = 0."""
-    return _minimise(ScalingProblem.build(logits, targets), 1.0, 1e-12, 1.0)[0]
+    return _minimise(ScalingProblem.build(logits, targets).derivatives, 1.0, 1e-12, 1.0)[0]
 
 
-def _minimise(problem: Objective, start: float, low: float, high: float) -> tuple[float, bool, int]:
+def _minimise(
+    derivatives: Callable[[float], tuple[float, float]], start: float, low: float, high: float
+) -> tuple[float, bool, int]:
     """Newton's method inside a shrinking bracket: the inverse temperature, whether it converged, the passes made."""
     inverse = min(max(start, low), high)
     bottom, top = low, high
     untried = {low, high}
     for passes in range(1, 101):
-        slope, curvature = problem.derivatives(inverse)
+        slope, curvature = derivatives(inverse)
         untried.discard(inverse)
         if (inverse == low and slope >= 0) or (inverse == high and slope <= 0):
             return inverse, True, passes
@@ -388,15 +352,9 @@ def calibrate_parts(
     columns: Mapping[str, str] | None = None,
     executor: Executor | None = None,
 ) -> None:
-    """Write the calibrated rows of each part into a new folder, as `part-00000.parquet` and so on.
+    """Write the calibrated rows of each part of `source` into a new folder `target`, as `part-00000.parquet` and so on.
 
-    Args:
-        calibrator: The fitted calibrator.
-        source: Predictions with targets; each file of a folder is a part.
-        target: A folder that does not exist yet; it appears when all parts are written.
-        kind: What the scores are, for files that do not say.
-        columns: The names of the target's and the id's columns, if they are others.
-        executor: Where parts are calibrated; None for this process, one after the other.
+    The folder appears when all parts are written. The other arguments are those of `fit_parts`.
     """
     parts, _ = _parts(source, kind, columns, executor)
     with atomic_folder(target) as draft:
@@ -451,19 +409,22 @@ def _arrays(part: Scan) -> tuple[Matrix, Integers]:
     blocks = list(part.blocks(ids=False, extras=()))
     scores = np.concatenate([block.scores for block in blocks])
     targets = np.concatenate([block.targets for block in blocks if block.targets is not None])
-    return _without_zeros(logits_of(scores, part.kind, part.precision), targets)
+    logits = logits_of(scores, part.kind, part.precision)
+    possible = _possible(logits, targets)
+    return logits[possible], targets[possible]
 
 
 def _look(item: tuple[Scan, int], *, step: int) -> _Seen:
     part, first = item
     predictions: Predictions = load_part(part)
-    logits, targets = _without_zeros(predictions.as_logits(), predictions.targets)
-    if len(targets) == 0:
-        return _Seen(len(predictions), 0, 0.0, np.zeros(predictions.n_classes, bool), True, (logits, targets))
+    possible = _possible(predictions.as_logits(), predictions.targets)
+    logits, targets = predictions.as_logits()[possible], predictions.targets[possible]
     classes = np.bincount(targets, minlength=predictions.n_classes) > 0
+    separable, nll = True, 0.0
+    if len(targets):
+        separable = ScalingProblem.build(logits, targets).is_separable()
+        nll = mean_nll(log_softmax(logits), targets) * len(targets)
     every = slice(-first % step, None, step)
-    separable = ScalingProblem.build(logits, targets).is_separable()
-    nll = float(mean_nll(log_softmax(logits), targets)) * len(targets)
     # Copies: views would keep the whole part in memory until the fit ends.
     pilot = logits[every].copy(), targets[every].copy()
     return _Seen(len(predictions), len(targets), nll, classes, separable, pilot)
@@ -481,7 +442,7 @@ def _nll(part: Scan, *, scaling: TemperatureScaling) -> float:
     logits, targets = _arrays(part)
     if len(targets) == 0:
         return 0.0
-    return float(mean_nll(log_softmax(logits.astype(np.float64) / scaling.temperature_), targets)) * len(targets)
+    return mean_nll(log_softmax(logits.astype(np.float64) / scaling.temperature_), targets) * len(targets)
 
 
 def _write(item: tuple[Scan, Path], *, calibrator: Calibrator) -> None:
