@@ -1,6 +1,6 @@
 """How much each ranking score automates for the same promise, alone, chosen with a guard, and paid for as candidates.
 
-Run: python benchmarks/ranking_scores.py [FILE or RUN ...] [--splits 30] [--out results/benchmarks/ranking.txt]
+Run: python benchmarks/ranking_scores.py [FILE or RUN ...] [--splits 30] [--ways found auto] [--out FILE]
 
 Each set of predictions is split again and again: 5,000 cases (or half of a smaller set) fit a policy, the others show
 what it automates. The sets are the shipped samples, files of predictions (benchmarks/ranking_sets.py writes some) and
@@ -87,6 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", type=Path, nargs="*")
     parser.add_argument("--splits", type=int, default=30)
+    parser.add_argument("--ways", nargs="*", default=[*SCORES[1:], "found", "auto", "candidates"])
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     areas, shares, switches = [], [], []
@@ -95,7 +96,7 @@ def main() -> None:
         if everything.n_classes == 2:
             print(f"{name} has two classes: all scores rank alike, and auto keeps the default.")
             continue
-        ways = [*SCORES, "found", "auto", "candidates"]
+        ways = ["probability", *arguments.ways]
         size = min(5000, len(everything) // 2)
         area_of: dict[str, list[float]] = defaultdict(list)
         share_of: dict[tuple[float, str], list[float]] = defaultdict(list)
@@ -136,13 +137,13 @@ def main() -> None:
         switches.append([name, *cells])
         print(areas[-1], *shares[-len(TARGETS) :], switches[-1], sep="\n", flush=True)
     lines = [
-        f"$ python benchmarks/ranking_scores.py ... --splits {arguments.splits}",
+        f"$ python benchmarks/ranking_scores.py ... --splits {arguments.splits} --ways {' '.join(arguments.ways)}",
         "",
         "AURC x 10,000 of new cases:",
     ]
     lines += table(["set", *SCORES], areas)
     lines += ["", "Share automated in %, and the difference from the default with its 95 % interval:"]
-    lines += table(["set", "promise", *SCORES, "found", "auto", "candidates"], shares)
+    lines += table(["set", "promise", "probability", *arguments.ways], shares)
     lines += ["", "How often `auto` leaves the default, in % of the splits, by the number of labelled cases:"]
     lines += table(["set", *(f"{n:,}" for n in SIZES)], switches)
     counts = ", ".join(f"{way} {100 * np.mean(kept):.1f}" for way, kept in broken.items())

@@ -119,11 +119,11 @@ class Finding:
         """Its 95 % interval over seeds (Fieller); None if it is not bounded."""
         return self.referee.recovered(NLL.name, self.ours, self.control, self.whole, scaled=NLL.scaled)
 
-    def automated(self) -> tuple[float, float] | None:
+    def automated(self, part: str = "scaled_share") -> tuple[float, float] | None:
         """Share of the test images, in percent, that a rule with a promised 99 % decides; method and control."""
         shares = []
         for group in (self.ours, self.control):
-            known = [(record.automation or {}).get("0.99", {}).get("scaled_share") for record in group]
+            known = [(record.automation or {}).get("0.99", {}).get(part) for record in group]
             if any(share is None for share in known):
                 return None
             shares.append(100 * statistics.fmean(share for share in known if share is not None))

@@ -3,7 +3,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.calibration import TemperatureScaling
-from calibrant.decisions import choose_threshold
+from calibrant.decisions import choose_threshold, fit_policy
 from calibrant.studies import summarise
 from calibrant.studies.records import automation, fit_temperature
 from calibrant.studies.result_tables import paper_tables
@@ -43,9 +43,26 @@ def test_what_a_rule_of_the_validation_set_automates_of_the_test_set(sharpness):
     assert 0 < found["0.99"]["share"] < found["0.98"]["share"] < 1
 
 
+def test_the_best_score_is_chosen_on_the_validation_set_alone():
+    """Logits scaled at random: the p-norm, which no scale changes, ranks them better than the probability."""
+    generator = np.random.default_rng(0)
+    targets = generator.integers(10, size=8000)
+    logits = generator.normal(size=(8000, 10))
+    logits[np.arange(8000), targets] += generator.normal(5, 2, size=8000)
+    scaled = Predictions.from_logits(logits * np.exp(generator.uniform(-2, 2, size=(8000, 1))), targets)
+    validation, test = scaled.subset(np.arange(5000)), scaled.subset(np.arange(5000, 8000))
+    figures = automation(validation, test)["0.98"]
+    policy = fit_policy(validation, 0.98, score="auto")
+    assert policy.routing.score == "pnorm4"
+    chosen = policy.decide(test).automate
+    assert figures["best_share"] == chosen.mean() > figures["scaled_share"]
+    assert figures["best_accuracy"] == test.correct[chosen].mean()
+
+
 def test_where_nothing_can_be_promised_nothing_is_taken_over():
     found = automation(drawn(40, seed=0), drawn(100, seed=1))
-    assert found["0.99"] == {"share": 0.0, "accuracy": None, "scaled_share": 0.0, "scaled_accuracy": None}
+    nothing = {"share": 0.0, "accuracy": None}
+    assert found["0.99"] == {f"{way}{name}": nothing[name] for way in ("", "scaled_", "best_") for name in nothing}
     assert automation(drawn(1, seed=0), drawn(100, seed=1)) == {}
 
 
@@ -54,7 +71,8 @@ def test_a_half_of_one_class_undoes_no_run(rows):
     """One case of a rare class is in one half only."""
     for row in range(rows):
         rare = Predictions.from_logits(np.tile([2.0, 0.0], (rows, 1)), (np.arange(rows) == row).astype(int))
-        assert automation(rare, rare)["0.98"]["scaled_share"] == 0.0
+        found = automation(rare, rare)["0.98"]
+        assert found["scaled_share"] == found["best_share"] == 0.0
 
 
 def figures(share, accuracy):
@@ -70,7 +88,8 @@ def test_the_table_of_what_may_be_left_to_the_model(make_record):
     }
     results = summarise(groups, "nll")
     (grid,) = [grid for grid in paper_tables(results) if grid.title.endswith("what may be left to the model")]
-    assert grid.columns == ("method", "seeds", "at 98 %", "at 98 % +TS", "at 99 %", "at 99 % +TS", "right")
+    columns = ("at 98 %", "at 98 % +TS", "at 99 %", "at 99 % +TS", "at 99 %, best score")
+    assert grid.columns == ("method", "seeds", *columns, "right")
     assert grid.rows[0] == (
         "nll",
         "2",
@@ -78,11 +97,12 @@ def test_the_table_of_what_may_be_left_to_the_model(make_record):
         "35.00 ± 7.07",
         "50.00 ± 14.14",
         "25.00 ± 7.07",
+        "-",
         "99.50 ± 0.00",
     )
     # One seed: the binomial standard error over its 400 test images.
-    assert grid.rows[1] == ("flsd", "1", "80.00 ± 2.00", "40.00 ± 2.45", "0.00 ± 0.00", "0.00 ± 0.00", "-")
-    assert grid.rows[2] == ("dca", "1", "-", "-", "-", "-", "-")
+    assert grid.rows[1] == ("flsd", "1", "80.00 ± 2.00", "40.00 ± 2.45", "0.00 ± 0.00", "0.00 ± 0.00", "-", "-")
+    assert grid.rows[2] == ("dca", "1", "-", "-", "-", "-", "-", "-")
     assert grid.best[2] == {1}
     share = results.rows[0].automation["share@0.98"]
     assert share.mean == pytest.approx(0.7)

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from calibrant.calibration import TemperatureScaling
 from calibrant.checks import whole
-from calibrant.decisions import RoutingRule, choose_threshold
+from calibrant.decisions import Policy, Routed, choose_threshold, fit_policy
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid, printable
 from calibrant.files import as_path, content_digest, read_json, sha256_of, write_json
 from calibrant.metrics import Evaluation, evaluate
@@ -101,11 +101,15 @@ class _Automation(BaseModel):
     accuracy: Fraction | None
     scaled_share: Fraction
     scaled_accuracy: Fraction | None
+    best_share: Fraction | None = None
+    best_accuracy: Fraction | None = None
 
 
 def _automation(content: dict[str, Any]) -> dict[str, Any]:
     checked = _Automation.model_validate(content)
-    pairs = ((checked.share, checked.accuracy), (checked.scaled_share, checked.scaled_accuracy))
+    pairs = [(checked.share, checked.accuracy), (checked.scaled_share, checked.scaled_accuracy)]
+    if checked.best_share is not None:
+        pairs.append((checked.best_share, checked.best_accuracy))
     if any((share == 0) != (accuracy is None) for share, accuracy in pairs):
         raise ValueError("an accuracy where something is automated, and none where nothing is")
     return content
@@ -184,7 +188,7 @@ class Record(BaseModel):
         environment: Versions, device, commit.
         predictions_sha256: Digests of the predictions from which all figures were computed.
         automation: What can be automated at each promised accuracy ("0.99"). None: not recorded. The key in the files
-            is `takeover`.
+            is `takeover`. Records of runs whose predictions were not kept have no `best_share`.
         flops: Floating-point operations of the training, forward passes for scores included. None: not recorded.
         flops_full: Those of the recipe without pruning and with every epoch at full size. None: not recorded.
         best: The same figures for the best epoch by `recipe.select`. None if only the last epoch was kept.
@@ -438,7 +442,8 @@ _N_RESAMPLES = 400
 TARGETS = (0.98, 0.99)
 CONFIDENCE = 0.95
 Automation = dict[str, float | None]
-"""`share` of the test images that is automated, `accuracy` of that share (None if it is empty), and both `scaled_`."""
+"""`share` of the test images that is automated, `accuracy` of that share (None if it is empty); both `scaled_`; and
+both by the `best_` score."""
 
 
 def automation(validation: Predictions, test: Predictions) -> dict[str, Automation]:
@@ -450,6 +455,8 @@ def automation(validation: Predictions, test: Predictions) -> dict[str, Automati
     Scaled: the temperature is fitted on a random half of the validation set, the threshold on the other half, because
     a promise needs cases that nothing else was fitted on. `route fit --calibrate` now gives the threshold more than a
     half. Records keep the half, so that they can be compared.
+
+    Best: the policy of `fit_policy(validation, target, score="auto")`, which chooses the ranking score, too.
     """
     if len(validation) < 2:
         return {}
@@ -459,12 +466,23 @@ def automation(validation: Predictions, test: Predictions) -> dict[str, Automati
     for target in TARGETS:
         plain = choose_threshold(validation, target, confidence=CONFIDENCE)
         scaled = choose_threshold(scaled_by(second, temperature), target, confidence=CONFIDENCE)
-        figures[f"{target:g}"] = _automated(plain, test) | _automated(scaled, scaled_by(test, temperature), "scaled_")
+        figure = _automated(plain.route(test), test)
+        figure |= _automated(scaled.route(scaled_by(test, temperature)), test, "scaled_")
+        figures[f"{target:g}"] = figure | _automated(_best_policy(validation, target).decide(test), test, "best_")
     return figures
 
 
-def _automated(rule: RoutingRule, test: Predictions, prefix: str = "") -> Automation:
-    chosen = rule.route(test).automate
+def _best_policy(validation: Predictions, target: float) -> Policy:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        try:
+            return fit_policy(validation, target, confidence=CONFIDENCE, score="auto")
+        except InvalidInput:  # the cases that fit the temperature have one class, or the same scores
+            return Policy(validation.n_classes)
+
+
+def _automated(routed: Routed, test: Predictions, prefix: str = "") -> Automation:
+    chosen = routed.automate
     accuracy = None
     if chosen.any():
         accuracy = float(test.correct[chosen].mean())

@@ -125,6 +125,7 @@ _PROMISED = (
     "In percent of the test images: those above the lowest threshold at which the validation set promises an accuracy "
     f"of 98 or 99 % with confidence {CONFIDENCE:g} (calibrant route fit). 0: nothing can be promised. +TS: a "
     "temperature from a random half of the validation set first, the threshold from the other half. "
+    "Best score: temperature, ranking score and the thresholds to test from a tenth, the promise from the others. "
     "Right: accuracy of those at 99 %; -: a seed has none. ± as above; with one seed, the binomial "
     "standard error."
 )
@@ -139,6 +140,7 @@ _AUTOMATED: tuple[_Column, ...] = (
     ("at 98 % +TS", _automated("scaled_share@0.98"), "share@0.95"),
     ("at 99 %", _automated("share@0.99"), "share@0.95"),
     ("at 99 % +TS", _automated("scaled_share@0.99"), "share@0.95"),
+    ("at 99 %, best score", _automated("best_share@0.99"), "share@0.95"),
     ("right", _automated("accuracy@0.99"), None),
 )
 

@@ -195,9 +195,9 @@ def _automation(records: Sequence[Record]) -> dict[str, Estimate]:
     figures = [record.automation or {} for record in records]
     estimates = {}
     for target in figures[0]:
-        if not all(target in of_record for of_record in figures):
-            continue
         for name in figures[0][target]:
+            if not all(name in of_record.get(target, {}) for of_record in figures):
+                continue
             values = [of_record[target][name] for of_record in figures]
             errors = [
                 _binomial_error(name, of_record[target], record)
