@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from calibrant import Predictions, evaluate
 from calibrant.calibration import Calibrator, IsotonicCalibration, PlattScaling
 from calibrant.calibration.method_choice import fit_calibrator
-from calibrant.decisions import Policy, check_promise, choose_shortlist, choose_threshold, fit_policy
+from calibrant.decisions import Policy, check_promise, choose_threshold, fit_policy
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.metrics import auroc, expected_calibration_error
 
@@ -152,7 +152,6 @@ def test_what_needs_all_classes_says_so_in_one_sentence():
         lambda: cases.probabilities,
         cases.as_logits,
         lambda: list(cases.chunks()),
-        lambda: choose_shortlist(cases, 0.9),
         lambda: choose_threshold(cases, 0.9, cost_review=1, cost_matrix=np.ones((2, 2))),
     ):
         with pytest.raises(InvalidInput, match=r"needs the scores of all classes.*of the predicted class alone\.$"):
@@ -211,27 +210,3 @@ def test_promises_for_tied_confidences_hold():
             share = np.array([0.6, 0.2, 0.1, 0.1])[kept]
             broken += (share @ chances[kept]) / share.sum() < 0.9 - 1e-12
     assert broken <= 25  # of 300 at a level of 5 %: 15 expected at most, 25 in one of a hundred runs
-
-
-def test_candidates_become_predictions_of_all_classes():
-    candidates = [["cat", "cut"], ["dog", "cat"], ["cut", "dog"]]
-    cases = Predictions.from_candidates(candidates, [[0.5, 0.3], [0.2, 0.1], [1.0, 0.0]], ["cut", "dog", "cow"])
-    assert cases.class_names == ("cat", "cow", "cut", "dog")
-    assert cases.probabilities[0] == pytest.approx([0.5, 0.1, 0.3, 0.1])
-    assert cases.probabilities[1] == pytest.approx([0.2, 0.2, 0.2, 0.4])  # no other class exceeds the last candidate
-    assert cases.probabilities[2] == pytest.approx([0, 0, 1, 0])
-    assert cases.targets.tolist() == [2, 3, 1]
-
-
-@pytest.mark.parametrize(
-    ("predicted", "confidence", "message"),
-    [
-        (["cat", "dog"], [0.5, 0.5], "one shape"),
-        ([["cat", "cat"]], [[0.5, 0.3]], "once"),
-        ([["cat", "dog"]], [[0.8, 0.7]], r"at most 1 per case, got \[0.8, 0.7\] in row 0"),
-        ([["cat", "dog"]], [[np.nan, 0.7]], "lie in 0..1"),
-    ],
-)
-def test_bad_candidates(predicted, confidence, message):
-    with pytest.raises(InvalidInput, match=message):
-        Predictions.from_candidates(predicted, confidence, ["cat"])

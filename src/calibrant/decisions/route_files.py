@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from calibrant.decisions.policy import Policy
 from calibrant.decisions.rule import Routed, percent
+from calibrant.decisions.shortlist import candidate_columns, candidates
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path, atomic_folder, atomic_stream
 from calibrant.predictions import Block, Kind, Origin, Predictions, Scan, names_or_numbers, scan, table_writer
@@ -168,7 +169,10 @@ class Router:
         rule = self.policy.routing
         wanted = list(self.keep)
         if rule.group_thresholds is not None and rule.groups is not None:
-            wanted = list(dict.fromkeys([*wanted, rule.groups]))
+            wanted.append(rule.groups)
+        if self.policy.shortlist is not None and opened.answers is not None:
+            wanted += [column for pair in candidate_columns(opened.extras) for column in pair]
+        wanted = list(dict.fromkeys(wanted))
         distinct = DistinctIds(secret)
         for block in opened.blocks(targets=False, extras=wanted):
             ids: NDArray[Any] = np.arange(first + block.start, first + block.start + len(block))
@@ -179,33 +183,40 @@ class Router:
             if rule.group_thresholds is not None:
                 groups = block.extras[rule.groups or ""]
                 unknown += rule.unknown_groups(groups)
-            lists: list[list[str]] = [[] for _ in range(len(block))]
             if block.predicted is not None:
-                routed = self._decide_answers(block, opened)
+                routed, lists = self._decide_answers(block, opened)
             else:
                 probabilities = self.policy.probabilities(
                     block.scores, opened.kind, precision=opened.precision, first=block.start
                 )
                 routed = rule.decide(probabilities, groups)
-                lists = self._shortlists(probabilities, routed.automate)
+                lists = self._shortlists(probabilities, None, routed.automate)
             write(ids, routed, lists, [block.extras[name] for name in self.keep])
             cases += len(block)
             automated += int(routed.automate.sum())
         return RouteCounts(cases, automated, unknown), distinct
 
-    def _decide_answers(self, block: Block, opened: Scan) -> Routed:
+    def _decide_answers(self, block: Block, opened: Scan) -> tuple[Routed, list[list[str]]]:
         """Decide rows of a class and a score. The predicted class keeps its number in the file."""
         names = names_or_numbers(opened.class_names, opened.n_classes)
         cases: Any = {"kind": opened.kind, "classes": names, "extras": block.extras}
-        routed = self.policy.decide(Predictions.from_confidence(block.predicted, block.scores[:, 0], **cases))
+        answers = Predictions.from_confidence(block.predicted, block.scores[:, 0], **cases)
+        routed = self.policy.decide(answers)
         assert block.predicted is not None
-        return replace(routed, predicted=block.predicted)
+        lists: list[list[str]] = [[] for _ in range(len(block))]
+        if self.policy.shortlist is not None:
+            lists = self._shortlists(*candidates(answers), routed.automate)
+        return replace(routed, predicted=block.predicted), lists
 
-    def _shortlists(self, probabilities: NDArray[np.float64], automate: NDArray[np.bool_]) -> list[list[str]]:
-        """The shortlist of each case by name, most probable first; empty for automated cases."""
+    def _shortlists(
+        self, scores: NDArray[np.float64], called: NDArray[Any] | None, automate: NDArray[np.bool_]
+    ) -> list[list[str]]:
+        """The shortlist of each case by name, best first; empty for automated cases. `called`: see `candidates`."""
         lists: list[list[str]] = [[] for _ in automate]
         if self.policy.shortlist is not None:
-            names = self.policy.shortlist.names(probabilities[~automate])
+            if called is not None:
+                called = called[~automate]
+            names = self.policy.shortlist.names(scores[~automate], called)
             for row, listed in zip(np.flatnonzero(~automate).tolist(), names, strict=True):
                 lists[row] = listed
         return lists

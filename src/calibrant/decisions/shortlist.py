@@ -1,6 +1,7 @@
 """For cases that go to a person: the few classes to look at first, with a promise that the true one is among them."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -8,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr
 
-from calibrant.checks import fraction
+from calibrant.checks import fraction, number
 from calibrant.decisions.bounds import cases_without_error, interval
-from calibrant.decisions.ranking import Score
+from calibrant.decisions.ranking import GIVEN, Score
 from calibrant.decisions.rule import Part, RoutingRule
-from calibrant.errors import invalid
+from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import Kind, Predictions, names_or_numbers, require_predictions
-from calibrant.predictions.readings import shortened
+from calibrant.predictions.readings import plain_label, shortened
 from calibrant.tables import Displayed, ShownFields, Table
 
 # Matrix products round differently in blocks of another size, so that a calibrator may give other last digits. A level
@@ -25,6 +26,9 @@ _SLACK = 1 - 1e-9
 @dataclass(frozen=True, repr=False)
 class Shortlist(Displayed, Part):
     """List every class whose probability is at least `least`, and always the most probable one.
+
+    A system that names a class and a score may name further candidates (columns `predicted_2`, `confidence_2` and so
+    on): then the predicted class is listed, and every further candidate whose confidence is at least `least`.
 
     Attributes:
         least: The smallest probability that is listed; 0 lists every class, if nothing less could be promised.
@@ -56,7 +60,8 @@ class Shortlist(Displayed, Part):
 
     def __post_init__(self) -> None:
         """Refuse one that cannot be applied."""
-        fraction("least", self.least, ends=True)
+        if not math.isfinite(number("least", self.least)):
+            raise invalid("least", "be finite", self.least)
         fraction("coverage", self.coverage)
         fraction("confidence", self.confidence)
         self.reader()
@@ -77,20 +82,28 @@ class Shortlist(Displayed, Part):
             return self.within(reader.probabilities(scores, kind))
         return np.concatenate([self.within(block) for _, block in reader.in_own_order(scores).chunks()])
 
-    def within(self, probabilities: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """The same for checked probabilities."""
-        mask: NDArray[np.bool_] = probabilities >= self.least
-        mask[np.arange(len(mask)), probabilities.argmax(axis=1)] = True
+    def within(self, scores: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """The same for checked probabilities, or for the scores of `candidates`."""
+        mask: NDArray[np.bool_] = scores >= self.least
+        mask[np.arange(len(mask)), scores.argmax(axis=1)] = True
         return mask
 
-    def names(self, probabilities: NDArray[np.float64]) -> list[list[str]]:
-        """The listed classes of each row by name, most probable first."""
-        called = np.array(names_or_numbers(self.class_names, self.n_classes), dtype=object)
-        mask = self.within(probabilities)
+    def holds_true(self, predictions: Predictions) -> NDArray[np.bool_]:
+        """Whether the true class of each case is listed."""
+        return np.concatenate([self._holds(*block) for block in _scores_and_targets(predictions)])
+
+    def _holds(self, scores: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return self.within(scores)[np.arange(len(scores)), targets] & (targets >= 0)
+
+    def names(self, scores: NDArray[np.float64], called: NDArray[Any] | None = None) -> list[list[str]]:
+        """The listed classes of each row by name, best first. With the scores of `candidates` pass their names."""
+        if called is None:
+            called = np.array(names_or_numbers(self.class_names, self.n_classes), dtype=object)
+        mask = self.within(scores)
         # Only what is listed is sorted: few of many classes are. The sort is stable, so that the lower class is first.
         rows, classes = np.nonzero(mask)
-        order = np.lexsort((-probabilities[rows, classes], rows))
-        listed = called[classes[order]].tolist()
+        order = np.lexsort((-scores[rows, classes], rows))
+        listed = np.broadcast_to(called, mask.shape)[rows[order], classes[order]].tolist()
         ends = np.cumsum(mask.sum(axis=1)).tolist()
         return [listed[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
@@ -125,7 +138,7 @@ class Shortlist(Displayed, Part):
         lines = [self.note]
         if self.least > 0:
             level = f"{self.least:.6f} or more"
-            lines.append(f"Listed: the most probable class, and every class with a probability of {level}.")
+            lines.append(f"Listed: the predicted class, and every other one with a confidence of {level}.")
         lines.append(f"Of {self.cases:,} cases {self.missed:,} have their true class off the list.")
         return "\n".join(lines)
 
@@ -148,7 +161,7 @@ class Shortlist(Displayed, Part):
         """What it promises and what it was chosen on, one line each."""
         rows: list[tuple[str, object]] = [
             ("promised coverage", f"{self.coverage:g}, with probability {self.confidence:g}"),
-            ("least probability", f"{self.least:.6f}"),
+            ("least confidence", f"{self.least:.6f}"),
             ("chosen on", f"{self.cases:,} cases"),
             ("true class not listed", f"{self.missed:,}"),
             ("mean length", f"{self.mean_length:.2f}"),
@@ -182,7 +195,8 @@ def choose_shortlist(
     1 - confidence (the tolerance limits of Wilks 1941; inductive conformal prediction, Vovk 2012).
 
     Args:
-        predictions: Labelled held-out cases.
+        predictions: Labelled held-out cases. A class and a score needs further candidates, of which any number of a
+            case may be empty: columns `predicted_2`, `confidence_2`, `predicted_3` and so on.
         coverage: The share to promise.
         confidence: Probability with which the promise holds.
         rule: Make it for the cases that this rule sends to a person, calibrated as the rule expects.
@@ -191,11 +205,15 @@ def choose_shortlist(
     require_predictions(predictions)
     if rule is not None and rule.group_thresholds is not None:
         raise invalid("rule", "have thresholds that do not depend on groups", f"one per group of {rule.groups!r}")
-    reader = rule or RoutingRule(None, predictions.n_classes, class_names=predictions.class_names)
+    stated = predictions.as_right_or_wrong()
+    score: Score = {"score": GIVEN}.get(stated.kind, "probability")
+    reader = rule or RoutingRule(None, stated.n_classes, class_names=stated.class_names, score=score)
     predictions = reader.in_own_order(predictions)
     scores = np.sort(_of_true_classes(predictions, reader))
     rank, least = _rank(len(scores), coverage, confidence), 0.0
-    if rank:
+    if not predictions.has_all_classes:
+        least = _least_of_candidates(predictions, scores, rank, coverage)
+    elif rank:
         least = min(_SLACK * float(scores[rank - 1]), 1.0)  # rounded probabilities may be a little more than 1
     draft = Shortlist(
         least,
@@ -211,7 +229,9 @@ def choose_shortlist(
     which = "cases"
     if rule is not None:
         which = "cases that go to a person"
-    note = _note(draft, rank, cases, length, which)
+    note = _note(draft, rank, cases, f"{length:.2f} candidates", which)
+    if predictions.has_all_classes:
+        note = _note(draft, rank, cases, f"{length:.2f} of {draft.n_classes} classes", which)
     digest = predictions.origin.sha256
     return replace(draft, cases=cases, missed=missed, mean_length=length, note=note, fitted_on=digest)
 
@@ -269,28 +289,107 @@ def _rank(cases: int, coverage: float, confidence: float) -> int:
 
 def _of_true_classes(predictions: Predictions, reader: RoutingRule) -> NDArray[np.float64]:
     """The probability of the true class of each case that goes to a person."""
-    return np.concatenate([p[np.arange(len(p)), targets] for p, targets in _reviewed(predictions, reader)])
+    found = []
+    for scores, targets in _reviewed(predictions, reader):
+        found.append(np.where(targets < 0, -np.inf, scores[np.arange(len(scores)), targets]))
+    return np.concatenate(found)
+
+
+def _least_of_candidates(predictions: Predictions, scores: NDArray[np.float64], rank: int, coverage: float) -> float:
+    """The confidence from which on further candidates are listed. Nobody can list a class that no candidate names."""
+    if rank == 0 or scores[rank - 1] == -np.inf:
+        named = int((scores > -np.inf).sum())
+        way_out = "Promise a smaller share, or use more cases or more candidates."
+        rule = f"name the true class often enough to promise {coverage:g} of the cases"
+        raise invalid("candidates", rule, f"{named:,} of {len(scores):,} cases that go to a person", way_out)
+    if scores[rank - 1] == np.inf:  # the predicted class is enough: only the surest of the others are listed
+        return float(candidates(predictions)[0][:, 1:].max(initial=0.0))
+    return float(scores[rank - 1])
 
 
 def _evidence(shortlist: Shortlist, predictions: Predictions) -> tuple[int, int, float]:
     """Cases that go to a person, how many of them miss their true class, and the mean length of their lists."""
     cases = missed = length = 0
-    for probabilities, targets in _reviewed(predictions, shortlist.reader()):
-        mask = shortlist.within(probabilities)
-        cases += len(mask)
-        missed += int((~mask[np.arange(len(mask)), targets]).sum())
-        length += int(mask.sum())
+    for scores, targets in _reviewed(predictions, shortlist.reader()):
+        cases += len(scores)
+        missed += int((~shortlist._holds(scores, targets)).sum())  # noqa: SLF001 (the same module)
+        length += int(shortlist.within(scores).sum())
     return cases, missed, length / max(cases, 1)
 
 
-def _reviewed(predictions: Predictions, reader: RoutingRule) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
-    """Probabilities and targets of what goes to a person, block by block."""
-    for part, probabilities in predictions.chunks():
-        kept = ~reader.decide(probabilities).automate
-        yield probabilities[kept], predictions.targets[part][kept]
+_Block = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
-def _note(draft: Shortlist, rank: int, cases: int, length: float, which: str) -> str:
+def _reviewed(predictions: Predictions, reader: RoutingRule) -> Iterator[_Block]:
+    """Scores and targets of what goes to a person, block by block."""
+    if not predictions.has_all_classes:
+        kept = ~reader.decide_all(predictions).automate
+        for scores, targets in _scores_and_targets(predictions):
+            yield scores[kept], targets[kept]
+        return
+    for scores, targets in _scores_and_targets(predictions):
+        kept = ~reader.decide(scores).automate
+        yield scores[kept], targets[kept]
+
+
+def _scores_and_targets(predictions: Predictions) -> Iterator[_Block]:
+    """What can be listed for each case, and the column of its true class, -1 if it has none, block by block."""
+    if predictions.has_all_classes:
+        for part, probabilities in predictions.chunks():
+            yield probabilities, predictions.targets[part]
+        return
+    scores, names = candidates(predictions)
+    classes = np.array(names_or_numbers(predictions.class_names, predictions.n_classes), dtype=object)
+    is_true = (names == classes[predictions.targets][:, None]) & (scores > -np.inf)
+    yield scores, np.where(is_true.any(axis=1), is_true.argmax(axis=1), -1)
+
+
+def candidate_columns(columns: Collection[str]) -> list[tuple[str, str]]:
+    """The columns of further candidates and of their confidences: predicted_2, confidence_2, and so on."""
+    pairs: list[tuple[str, str]] = []
+    for place in range(2, len(columns) + 2):
+        predicted, confidence = f"predicted_{place}", f"confidence_{place}"
+        if predicted not in columns or confidence not in columns:
+            break
+        pairs.append((predicted, confidence))
+    if not pairs:
+        needed = "A shortlist for a class and a score needs further candidates: columns predicted_2 and confidence_2."
+        raise InvalidInput(f"{needed} Other columns here: {shortened(list(columns), 12) or 'none'}.")
+    return pairs
+
+
+def candidates(predictions: Predictions) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Scores and names of all candidates of a class and a score, shape (n, candidates).
+
+    The score of the predicted class, which is always listed, is infinity; that of an empty candidate minus infinity.
+    """
+    classes = np.array(names_or_numbers(predictions.class_names, predictions.n_classes), dtype=object)
+    names = [classes[predictions.predicted]]
+    scores = [np.full(len(predictions), np.inf)]
+    for predicted, confidence in candidate_columns(predictions.extras):
+        called = np.array([str(name).strip() for name in predictions.extras[predicted].tolist()], dtype=object)
+        if predictions.class_names is None:
+            called = np.array([plain_label(name) for name in called.tolist()], dtype=object)
+        named = ~np.isin(called, ("", "nan"))
+        values = np.full(len(called), -np.inf)
+        for row in np.flatnonzero(named).tolist():
+            values[row] = _confidence(predictions.extras[confidence][row], confidence, row)
+        names.append(called)
+        scores.append(values)
+    return np.stack(scores, axis=1), np.stack(names, axis=1)
+
+
+def _confidence(value: Any, column: str, row: int) -> float:
+    try:
+        confidence = float(value)
+    except ValueError:
+        confidence = math.nan
+    if not math.isfinite(confidence):
+        raise invalid(column, "be a number for every candidate that is named", f"{str(value)!r} in row {row}")
+    return confidence
+
+
+def _note(draft: Shortlist, rank: int, cases: int, length: str, which: str) -> str:
     if rank == 0:
         needed = cases_without_error(draft.coverage, 1 - draft.confidence)
         return (
@@ -301,5 +400,5 @@ def _note(draft: Shortlist, rank: int, cases: int, length: float, which: str) ->
         return f"Every class is listed: too many of the {cases} {which} have a true class of probability 0."
     return (
         f"With confidence {draft.confidence:g} the list holds the true class of at least {draft.coverage:g} of the "
-        f"{which}; it has {length:.2f} of {draft.n_classes} classes on average."
+        f"{which}; it has {length} on average."
     )

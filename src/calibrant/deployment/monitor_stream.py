@@ -142,6 +142,8 @@ class Stream:
             raise InvalidInput("This policy has no rule, so there is nothing to watch. Fit one: calibrant route fit.")
         known: dict[str, Any] = {"ids": predictions.ids, "extras": predictions.extras, "policy": policy}
         calibrated = policy.calibrate(predictions)
+        if shortlist is not None:
+            known["listed"] = shortlist.holds_true(calibrated).astype(np.int8)
         if isinstance(rule, RoutingRule) and rule.class_thresholds is None:
             calibrated = calibrated.as_right_or_wrong()
         if isinstance(rule, BinaryRule):
@@ -150,9 +152,6 @@ class Stream:
             predicted = np.where(called == "review", calibrated.predicted, decided)
             return cls(rule, called != "review", predicted, calibrated.confidence, calibrated.targets, **known)
         routed = rule.route(calibrated)
-        if shortlist is not None:
-            on_list = shortlist.listed(calibrated)[np.arange(len(calibrated)), calibrated.targets]
-            known["listed"] = on_list.astype(np.int8)
         return cls(rule, routed.automate, routed.predicted, routed.confidence, calibrated.targets, **known)
 
     @classmethod
@@ -437,13 +436,13 @@ def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: 
         if (truth >= 0).any():
             raise invalid("labels", f"be left out where {where} has labels of its own", str(labels))
         truth, order = _join_labels(ids, _read_labels(as_path(labels, "labels"), class_names), str(labels))
+    times = listed = None
+    if policy.shortlist is not None and "shortlist" in table:
+        listed = _listed(_read_lists(table["shortlist"], class_names, rule, f"{where}: shortlist"), truth)
     if "class" in table:
         predicted, truth = _as_rule_sees(rule, predicted, truth)
-    times = listed = None
     if "time" in table:
         times = [str(value) for value in table["time"]]
-    if policy.shortlist is not None and "shortlist" in table:
-        listed = _listed(_read_lists(table["shortlist"], class_names, f"{where}: shortlist"), truth)
     stream = Stream.of_decisions(
         rule,
         automate,
@@ -488,8 +487,11 @@ def _read_automate(table: dict[str, list[Any]], where: str) -> list[bool]:
     return [word == "auto" for word in words]
 
 
-def _read_lists(cells: list[Any], class_names: tuple[str, ...], where: str) -> list[list[int]]:
-    """Numbers of the classes that were listed for each case: cells are lists, JSON lists or empty."""
+def _read_lists(cells: list[Any], class_names: tuple[str, ...], rule: RoutingRule, where: str) -> list[list[int]]:
+    """Numbers of the classes that were listed for each case: cells are lists, JSON lists or empty.
+
+    Candidates of a class and a score may be classes that no case has; these are left out.
+    """
     numbers = {name: number for number, name in enumerate(class_names)}
     lists = []
     for row, cell in enumerate(cells):
@@ -497,9 +499,10 @@ def _read_lists(cells: list[Any], class_names: tuple[str, ...], where: str) -> l
         if isinstance(names, str):
             with suppress(ValueError):
                 names = json.loads(names)
-        if not isinstance(names, list) or not all(str(name) in numbers for name in names):
+        known = isinstance(names, list) and [numbers[str(name)] for name in names if str(name) in numbers]
+        if not isinstance(known, list) or (len(known) < len(names) and rule.class_names != RIGHT_OR_WRONG):
             raise invalid(where, "be lists of class names of the rule", f"{str(cell)[:40]!r} in row {row}")
-        lists.append([numbers[str(name)] for name in names])
+        lists.append(known)
     return lists
 
 

@@ -49,7 +49,6 @@ from calibrant.tables import Table
 
 RIGHT_OR_WRONG = ("wrong", "right")
 """Classes of a rule for predictions of a class and a score: whether the prediction is right."""
-_SUM_TOLERANCE = 1e-6  # by which confidences of candidates may exceed 1 together
 _PREFIX = {"logits": "logit_", "probabilities": "probability_"}
 # Rows that a notebook shows.
 _SHOWN_ROWS = 5
@@ -215,7 +214,7 @@ class Predictions:
         """Make predictions of a system that names a class and a score.
 
         Metrics of the predicted class, calibrators, rules, reports and the monitor work with them. What needs the
-        scores of all classes (NLL, Brier score, shortlists) raises an error.
+        scores of all classes (NLL, Brier score) raises an error; shortlists need further candidates in `extras`.
 
         Args:
             predicted: Shape (n,): the predicted classes, as names or numbers.
@@ -243,59 +242,6 @@ class Predictions:
         if true is not None:
             true = as_targets(true, rows, count, names)
         return cls._join_answers(kind, confidence, codes, true, ids, (count, names), extras)
-
-    @classmethod
-    def from_candidates(
-        cls,
-        predicted: Any,
-        confidence: Any,
-        targets: Any,
-        *,
-        classes: Sequence[str] | Mapping[Any, str] | None = None,
-        ids: Any = None,
-        extras: Mapping[str, Any] | None = None,
-    ) -> Self:
-        """Make predictions of a system that names several candidates with their confidences, for shortlists.
-
-        The classes that a case does not name share what is left of 1, but none gets more than the last candidate.
-
-        Args:
-            predicted: Shape (n, m): the candidates of each case, the best first, as names or numbers.
-            confidence: Shape (n, m): their confidences in 0..1, of which those of a case make at most 1 together.
-            targets: Shape (n,): the true classes.
-            classes: Names of the classes. Default: all names that occur.
-            ids: As in `from_logits`.
-            extras: As in `from_logits`.
-
-        >>> named = [["cat", "cut"], ["dog", "dig"]]
-        >>> words = Predictions.from_candidates(named, [[0.6, 0.3], [0.9, 0.1]], ["cut", "dog"])
-        >>> words.class_names, words.probabilities.round(2).tolist()
-        (('cat', 'cut', 'dig', 'dog'), [[0.6, 0.3, 0.05, 0.05], [0.0, 0.0, 0.1, 0.9]])
-        """
-        answers: NDArray[Any] = np.asarray(predicted)
-        sure: NDArray[np.float64] = np.asarray(confidence, dtype=np.float64)
-        if answers.ndim != 2 or answers.shape != sure.shape:
-            shapes = f"{answers.shape} and {sure.shape}"
-            raise invalid("predicted and confidence", "have one shape (n, candidates)", shapes)
-        wrong = ~((sure >= 0) & (sure <= 1)).all(axis=1) | (sure.sum(axis=1) > 1 + _SUM_TOLERANCE)
-        if wrong.any():
-            row = int(wrong.argmax())
-            raise invalid("confidence", "lie in 0..1 and make at most 1 per case", f"{sure[row].tolist()} in row {row}")
-        candidates = sure.shape[1]
-        flat = cls.from_confidence(
-            answers.ravel(), sure.ravel(), np.repeat(np.asarray(targets), candidates), classes=classes
-        )
-        codes = flat.predicted.reshape(-1, candidates)
-        if (np.diff(np.sort(codes, axis=1), axis=1) == 0).any():
-            raise invalid("predicted", "name each candidate of a case once", "one twice")
-        others = flat.n_classes - candidates
-        rest = np.maximum(1.0 - sure.sum(axis=1), 0.0)
-        share = np.minimum(rest / max(others, 1), sure.min(axis=1))
-        probabilities = np.repeat(share[:, None], flat.n_classes, axis=1)
-        np.put_along_axis(probabilities, codes, sure, axis=1)
-        probabilities /= probabilities.sum(axis=1, keepdims=True)
-        true = flat.targets[::candidates]
-        return cls.from_probabilities(probabilities, true, ids=ids, class_names=flat.class_names, extras=extras)
 
     @classmethod
     def _join_answers(
