@@ -1,13 +1,24 @@
-"""What mirrored and shifted views at test time gain, beside a network that costs as much.
+"""What mirrored and shifted views at test time gain, beside networks that cost as much.
 
-Run: python benchmarks/views.py fashion-mnist.npz [--epochs 3] [--out results/benchmarks/views.txt]
+Run: python benchmarks/views.py RUN [--data-dir DIR] [--networks RUN ...] [--out results/benchmarks/views.txt]
+     python benchmarks/views.py fashion-mnist.npz [--epochs 3] [--out FILE]
 
-Two small networks are trained on the CPU with mirrored pictures: one, and one that is 1.42 times as wide and so costs
-twice as much. Shares are means over 30 splits of the test cases: 5,000 fit a policy, the others show what it decides.
+With a run folder: its network predicts with two views (mirror) and six (mirror+shift); one view is what the run has.
+Beside it the logits of other networks are averaged (`--networks`, runs on the same data): two of them cost as much as
+two views when predicting, and one training more.
+
+With an npz of pictures two small networks are trained on the CPU with mirrored pictures: one, and one that is 1.42
+times as wide and so costs twice as much.
+
+Shares decided alone: each of 100 splits fits a policy (score "auto") on 5,000 cases, and the others show what it
+decides. The cases are validation and test cases of a run, or the test cases of the npz. In brackets the difference from
+one view on the same splits with its 95 % interval, which is about the splits and not about other networks.
 """
 
 import argparse
+import tempfile
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +28,12 @@ from torch import nn
 from calibrant import Predictions
 from calibrant.decisions import fit_policy
 from calibrant.metrics import aurc
+from calibrant.training import Run, predict_again
 from calibrant.training.models import AveragedViews
+from ranking_scores import TARGETS, joined, shown, split_of
 from ranking_sets import images_of
+
+SPLITS = 100
 
 
 def network(width: int, channels: int, classes: int) -> nn.Module:
@@ -50,42 +65,84 @@ def trained(width: int, images: np.ndarray, labels: np.ndarray, epochs: int) -> 
     return model.eval()
 
 
-def judged(name: str, model: nn.Module, images: np.ndarray, labels: np.ndarray) -> str:
-    start = time.process_time()
-    with torch.no_grad():
-        parts = [model(torch.from_numpy(part).float() / 255 - 0.5) for part in np.array_split(images, 20)]
-    seconds = time.process_time() - start
-    predictions = Predictions.from_logits(torch.cat(parts).numpy(), labels.astype(np.int64))
-    shares: dict[float, list[float]] = {0.98: [], 0.99: []}
-    for split in range(30):
-        rows = np.random.default_rng(split).permutation(len(labels))
-        cases, new = predictions.subset(np.sort(rows[:5000])), predictions.subset(np.sort(rows[5000:]))
-        for target, found in shares.items():
-            found.append(float(fit_policy(cases, target, score="auto", seed=split).decide(new).automate.mean()))
-    error, area = 100 * (1 - predictions.correct.mean()), 1e4 * float(aurc(predictions))
-    alone = ", ".join(f"{100 * np.mean(found):.1f} % at {100 * target:g} %" for target, found in shares.items())
-    return f"{name}: error {error:.2f} %, AURC {area:.1f}, decided alone {alone}; {seconds:.1f} s of CPU"
+def small_networks(path: Path, epochs: int) -> dict[str, Predictions]:
+    arrays = images_of(path)
+    images, labels = arrays["x_test"], arrays["y_test"].astype(np.int64)
+    small = trained(16, arrays["x_train"], arrays["y_train"], epochs)
+    wide = trained(23, arrays["x_train"], arrays["y_train"], epochs)
+    models = {
+        "one view": small,
+        "mirror (2 views)": AveragedViews(small, "mirror"),
+        "mirror+shift (6 views)": AveragedViews(small, "mirror+shift"),
+        "a network for twice the price, one view": wide,
+    }
+    found = {}
+    for name, model in models.items():
+        start = time.process_time()
+        with torch.no_grad():
+            parts = [model(torch.from_numpy(part).float() / 255 - 0.5) for part in np.array_split(images, 20)]
+        print(f"{name}: {time.process_time() - start:.1f} s of CPU", flush=True)
+        found[name] = Predictions.from_logits(torch.cat(parts).numpy(), labels)
+    return found
+
+
+def cases_of(run: Run) -> Predictions:
+    return joined([run.predictions("val"), run.predictions("test")])
+
+
+def of_run(path: Path, data_dir: Path | None, others: list[Path]) -> dict[str, Predictions]:
+    found = {"one view": cases_of(Run.open(path))}
+    with tempfile.TemporaryDirectory() as folder:
+        for views, name in (("mirror", "mirror (2 views)"), ("mirror+shift", "mirror+shift (6 views)")):
+            start = time.process_time()
+            again = predict_again(path, Path(folder) / views, views=views, data_dir=data_dir)
+            print(f"{name}: {time.process_time() - start:.1f} s of CPU", flush=True)
+            found[name] = cases_of(again)
+    networks = [cases_of(Run.open(other)) for other in others]
+    for cases in networks:
+        assert (cases.targets == found["one view"].targets).all()
+    for count in range(1, len(networks) + 1):
+        logits = np.mean([cases.logits for cases in networks[:count]], axis=0)
+        found[f"{count} other network(s)"] = Predictions.from_logits(logits, networks[0].targets)
+    return found
+
+
+def shares_of(cases: Predictions) -> dict[float, list[float]]:
+    shares: dict[float, list[float]] = {target: [] for target in TARGETS}
+    for split in range(SPLITS):
+        some, new = split_of(cases, 5000, split)
+        for target in TARGETS:
+            policy = fit_policy(some, target, score="auto", seed=split)
+            shares[target].append(float(policy.decide(new).automate.mean()))
+    return shares
 
 
 def main() -> None:
+    warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--networks", type=Path, nargs="*", default=[])
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    arrays = images_of(arguments.data)
-    test = arrays["x_test"], arrays["y_test"]
-    lines = [f"$ python benchmarks/views.py {arguments.data.name} --epochs {arguments.epochs}"]
-    small = trained(16, arrays["x_train"], arrays["y_train"], arguments.epochs)
-    lines.append(judged("one view", small, *test))
-    lines.append(judged("mirror (2 views)", AveragedViews(small, "mirror"), *test))
-    lines.append(judged("mirror+shift (6 views)", AveragedViews(small, "mirror+shift"), *test))
-    wide = trained(23, arrays["x_train"], arrays["y_train"], arguments.epochs)
-    lines.append(judged("a network for twice the price, one view", wide, *test))
-    text = "\n".join(lines)
-    print(text)
+    if arguments.source.is_dir():
+        found = of_run(arguments.source, arguments.data_dir, arguments.networks)
+    else:
+        found = small_networks(arguments.source, arguments.epochs)
+    command = f"$ python benchmarks/views.py {arguments.source.name}"
+    if arguments.networks:
+        command += f" --networks {' '.join(path.name for path in arguments.networks)}"
+    lines = [command]
+    plain = shares_of(found["one view"])
+    for name, cases in found.items():
+        shares = shares_of(cases)
+        alone = ", ".join(f"{shown(shares[target], plain[target], 100)} % at {100 * target:g} %" for target in TARGETS)
+        error, area = 100 * (1 - cases.correct.mean()), 1e4 * float(aurc(cases))
+        lines.append(f"{name}: error {error:.2f} %, AURC {area:.1f}, decided alone {alone}")
+        print(lines[-1], flush=True)
     if arguments.out is not None:
-        arguments.out.write_text(f"{text}\n")
+        arguments.out.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

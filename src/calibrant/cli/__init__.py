@@ -32,6 +32,7 @@ _OF_TRAIN = ("torch", "lightning", "torchmetrics", "safetensors", "sklearn", "to
 _COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("calibrant.cli.demo:demo", "Train on handwritten digits, judge real predictions, write a page."),
     "train": ("calibrant.cli.train:train", "Train a classifier and leave a run folder."),
+    "predict": ("calibrant.cli.train:predict", "Predict again with the network of a run and other views."),
     "methods": ("calibrant.cli.methods:main", "List the training methods, or the settings of one."),
     "data": ("calibrant.cli.data:app", "List, download and check image sets."),
     "evaluate": ("calibrant.cli.evaluate:evaluate", "Say how accurate and how well calibrated predictions are."),

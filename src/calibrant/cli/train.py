@@ -1,9 +1,9 @@
-"""`calibrant train`: a recipe file, flags, or both (flags win)."""
+"""`calibrant train`: a recipe file, flags, or both (flags win). `calibrant predict`: a finished run, other views."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
-from calibrant.cli._shared import Assignments, DataDir, Json, Out, Repeated, TrustCode, answer, complain
+from calibrant.cli._shared import Assignments, DataDir, Json, Out, OutOr, Repeated, TrustCode, answer, complain
 from calibrant.own_code import trust_named
 
 
@@ -84,3 +84,28 @@ def train(
             run = start_training(anchored_recipe(wanted), folder, data_dir=data_dir, reporter=reporter)
     if is_first_process():
         answer(run.describe(), {"run": str(run.path), **run.summary}, as_json=as_json)
+
+
+def predict(
+    run: Path,
+    /,
+    *,
+    views: Literal["none", "mirror", "mirror+shift"],
+    out: Annotated[Path, OutOr],
+    data_dir: DataDir = None,
+    trust_code: TrustCode = False,
+    as_json: Json = False,
+) -> None:
+    """Predict with the network of a finished run and other views of each picture, into a new run folder.
+
+    Nothing is trained. The new run has its own predictions and policy, and its exported file contains the views.
+
+    Args:
+        run: A finished run folder.
+        views: Average the logits of these views: mirror makes predictions 2 times as expensive, mirror+shift 6 times.
+        out: New run folder.
+    """
+    from calibrant.training import predict_again
+
+    again = predict_again(run, out, views=views, data_dir=data_dir, trust_code=trust_code)
+    answer(again.describe(), {"run": str(again.path), **again.summary}, as_json=as_json)

@@ -1,7 +1,7 @@
 """The training loop: a recipe goes in, a run folder comes out."""
 
 from calibrant.training.default_recipes import default_recipe, named_recipes, paper_recipe
-from calibrant.training.engine import TrainingDiverged, resume, train, train_or_resume
+from calibrant.training.engine import TrainingDiverged, predict_again, resume, train, train_or_resume
 from calibrant.training.progress import LiveBar, PlainLines, Reporter, TrackedReporter, make_reporter
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run
@@ -21,6 +21,7 @@ __all__ = [
     "make_reporter",
     "named_recipes",
     "paper_recipe",
+    "predict_again",
     "recipe_from",
     "resume",
     "train",

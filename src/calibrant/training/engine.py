@@ -1,6 +1,7 @@
 """Train by a recipe into a run folder, and resume a run after anything that stopped it."""
 
 import os
+import shutil
 import time
 from contextlib import ExitStack
 from functools import partial
@@ -29,6 +30,7 @@ from calibrant.training.data import Dataset
 from calibrant.training.data.pictures import Unreadable
 from calibrant.training.launch import joined, joins_a_group, on_first_rank, start_processes
 from calibrant.training.models import AveragedViews
+from calibrant.training.models.build import Views
 from calibrant.training.predict import predict, scorer
 from calibrant.training.progress import Reporter
 from calibrant.training.reading import lost_worker
@@ -121,6 +123,41 @@ def resume(
         loaded = _training_data(run.recipe, data, data_dir)
         setup = Setup(trained_recipe(recipe, loaded), fabric, loaded)
         return _Training(run, setup, reporter or Reporter()).go()
+
+
+def predict_again(
+    path: str | Path,
+    out: str | Path,
+    *,
+    views: Views | Literal["none"],
+    data_dir: str | Path | None = None,
+    data: Dataset | TorchData | None = None,
+    trust_code: bool = False,
+) -> Run:
+    """Predict with the network of a finished run and other views of each picture; nothing is trained.
+
+    Returns a run in the new folder `out`, as `train` with these views would have left it: with predictions, a policy
+    that was fitted on them, and the network.
+
+    Args:
+        path: The run folder.
+        out: The new run folder.
+        views: "none", "mirror" or "mirror+shift", see `AveragedViews`.
+        data_dir: Where image sets lie, as for `train`.
+        data: The data set that the run began with, if it was passed to `train`.
+        trust_code: Whether to import a method or network `module:name` that you have not used on this machine before.
+    """
+    run = Run.open(path)
+    run.refuse_unfinished()
+    checkpoint = run.checkpoint()
+    again = Run.create(out, run.recipe.changed({"model.views": views}))
+    try:
+        save_checkpoint(again.checkpoints, checkpoint)
+        # All epochs are done, so that resuming predicts and calibrates only.
+        return resume(again.path, devices=1, data_dir=data_dir, data=data, trust_code=trust_code)
+    except BaseException:
+        shutil.rmtree(again.path)
+        raise
 
 
 def _check_types(recipe: object, out: object, data: object) -> None:

@@ -6,7 +6,7 @@ from torch import nn
 
 from calibrant.errors import InvalidInput
 from calibrant.predictions import Predictions
-from calibrant.training import Recipe, train
+from calibrant.training import Recipe, Run, train
 from calibrant.training.data import load_dataset
 from calibrant.training.models import AveragedViews
 
@@ -44,6 +44,37 @@ def test_a_run_predicts_and_exports_its_views(tmp_path):
     session = onnxruntime.InferenceSession(str(written.path))
     scores = session.run(["scores"], {session.get_inputs()[0].name: images.numpy()})[0]
     np.testing.assert_allclose(scores, test.scores, atol=1e-4)
+
+
+def test_a_finished_run_predicts_again_as_if_it_had_been_trained_with_views(tmp_path, calibrant):
+    recipe = Recipe(epochs=2, model={"views": "mirror"}, data={"name": "digits"})
+    train(recipe, tmp_path / "trained")
+    plain = train(recipe.changed({"model.views": "none"}), tmp_path / "plain")
+    before = plain.predictions("test").scores.copy()
+    code, out, err = calibrant("predict", plain.path, "--views", "mirror", "--out", tmp_path / "again")
+    assert (code, err) == (0, "")
+    assert "calibrated" in out
+    again = Run.open(tmp_path / "again")
+    for split in ("val", "test"):
+        np.testing.assert_array_equal(
+            again.predictions(split).scores, Run.open(tmp_path / "trained").predictions(split).scores
+        )
+    assert not np.array_equal(again.predictions("test").scores, before)
+    assert again.policy().digest == Run.open(tmp_path / "trained").policy().digest
+    assert isinstance(again.load_model(), AveragedViews)
+    np.testing.assert_array_equal(plain.predictions("test").scores, before)
+
+
+def test_predicting_again_leaves_nothing_behind_if_it_fails(tmp_path, calibrant):
+    run = train(Recipe(epochs=1, data={"name": "digits"}), tmp_path / "run")
+    code, _, err = calibrant("predict", run.path, "--views", "mirror", "--out", run.path)
+    assert code == 2
+    assert "new or empty folder" in err
+    run.summary_path.unlink()
+    code, _, err = calibrant("predict", run.path, "--views", "mirror", "--out", tmp_path / "again")
+    assert code == 2
+    assert "not finished" in err
+    assert not (tmp_path / "again").exists()
 
 
 def test_views_of_what_is_no_picture_are_refused():
