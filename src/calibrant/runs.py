@@ -5,7 +5,7 @@
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -195,11 +195,6 @@ class Sample(NamedTuple):
 def is_run(folder: Path) -> bool:
     """Whether `folder` is a run folder: it then has a recipe."""
     return (folder / RECIPE).is_file()
-
-
-def holds_study(sources: Sequence[str | Path]) -> bool:
-    """Whether one of the folders is that of a study."""
-    return any((Path(path) / "study.toml").is_file() for path in sources)
 
 
 # -- what a path refers to -------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def test_images_can_be_given(predictions, tmp_path):
 
 def test_a_run_a_path_predictions_and_lists_of_them_are_sources(run_folder, predictions):
     run = Run.open(run_folder)
-    for source in (run, run_folder, str(run_folder), [run], {"nll": run_folder}, [("nll", run)]):
+    for source in (run, run_folder, str(run_folder), [run], {"nll": run_folder}):
         (entry,) = read_entries(source)
         assert (entry.name, entry.run.path, len(entry.predictions)) == ("nll", run_folder, 599)
     assert [entry.name for entry in read_entries([run, predictions])] == ["nll", "the model"]

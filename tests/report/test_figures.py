@@ -6,6 +6,7 @@ from calibrant import Predictions, report
 from calibrant.errors import InvalidInput
 from calibrant.metrics import expected_calibration_error, reliability_bins
 from calibrant.report import (
+    ReportEntry,
     confidence_histogram,
     coverage_curves,
     kept_share,
@@ -30,7 +31,6 @@ DRAWN = {
     "risk": lambda **ax: report.coverage_curves(dict.fromkeys("abcdefg", _predictions()), error=True, title="T", **ax),
     "thresholds": lambda **ax: report.threshold_curves(_predictions(), title="T", **ax),
     "kept": lambda **ax: report.kept_share([[1.0, 0.5], [0.9, 0.4]], title="T", **ax),
-    "pareto": lambda **ax: report.pareto_picture([0.1, 0.2], [0.02, 0.01], [1.0, 0.5], [True, True], title="T", **ax),
 }
 
 
@@ -90,7 +90,7 @@ def test_diagram_draws_accuracy_intervals_floor_diagonal_and_counts(predictions)
 
 def test_grid_has_one_diagram_a_method_and_no_empty_ones(make):
     methods = {f"method {i}": make(seed=i, n=200) for i in range(5)}
-    figure = reliability_grid(methods, columns=3)
+    figure = reliability_grid(methods)
     assert [axes.get_title().split("\n")[0] for axes in figure.axes] == list(methods)
     for axes, predictions in zip(figure.axes, methods.values(), strict=True):
         bins = reliability_bins(predictions)
@@ -131,8 +131,6 @@ def test_what_is_no_predictions_is_one_line(predictions):
             draw([predictions])
         with pytest.raises(InvalidInput, match="predictions of 'a' must be Predictions, got ndarray"):
             draw({"a": np.eye(3)})
-    with pytest.raises(InvalidInput, match="columns must be at least 1, got 0"):
-        reliability_grid({"a": predictions}, columns=0)
 
 
 def test_curves_by_hand_with_a_tie():
@@ -160,10 +158,10 @@ def test_no_methods_are_refused():
 
 
 def test_threshold_curves_are_what_automated_says(predictions):
-    upper, lower = threshold_curves(predictions, points=11).axes
+    upper, lower = threshold_curves(predictions).axes
     share, accuracy = upper.lines[0], upper.lines[1]
-    rows = [automated(predictions, delta) for delta in np.linspace(0.5, 1, 11)]
-    assert share.get_xdata() == pytest.approx(np.linspace(0.5, 1, 11))
+    rows = [automated(predictions, delta) for delta in np.linspace(0.5, 1, 101)]
+    assert share.get_xdata() == pytest.approx(np.linspace(0.5, 1, 101))
     assert share.get_ydata() == pytest.approx([row.share for row in rows])
     nan = float("nan")
     assert accuracy.get_ydata() == pytest.approx(
@@ -179,10 +177,12 @@ def test_threshold_curves_are_what_automated_says(predictions):
 
 def test_curves_end_where_nothing_is_automated():
     predictions = Predictions.from_probabilities([[0.7, 0.3], [0.6, 0.4]], [0, 1])
-    upper, lower = threshold_curves(predictions, points=6).axes
-    assert upper.lines[0].get_ydata().tolist() == [1.0, 1.0, 0.5, 0.0, 0.0, 0.0]
-    assert np.isnan(upper.lines[1].get_ydata()[3:]).all()
-    assert np.isnan(lower.lines[0].get_ydata()[3:]).all()
+    upper, lower = threshold_curves(predictions).axes
+    share = upper.lines[0]
+    assert share.get_ydata().tolist() == [(x <= 0.6) / 2 + (x <= 0.7) / 2 for x in share.get_xdata()]
+    empty = share.get_ydata() == 0
+    assert np.isnan(upper.lines[1].get_ydata()).tolist() == empty.tolist()
+    assert np.isnan(lower.lines[0].get_ydata()).tolist() == empty.tolist()
 
 
 SHARES = np.array([[1.0, 1.0], [0.9, 0.8], [0.7, 0.8]])
@@ -222,7 +222,7 @@ def test_wrong_shapes_are_refused(arguments, message):
 
 
 def test_every_figure_the_data_allow_is_written_twice(run_folder, make, tmp_path):
-    entries = [*read_entries([run_folder]), ("../escape", make(n=100))]
+    entries = [*read_entries([run_folder]), ReportEntry("../escape", make(n=100))]
     written = save_figures(entries, tmp_path / "figures")
     stems = {"reliability-grid", "accuracy-coverage", "risk-coverage", "1-kept"}
     stems |= {f"{number}-{kind}" for number in (1, 2) for kind in ("reliability", "confidence", "threshold")}

@@ -31,7 +31,7 @@ def rows_of(html):
 
 
 def test_table_shows_the_numbers_that_the_page_carries(make, page_data):
-    html = build_page([("nll", make(seed=1)), ("flsd", make(seed=2, sharpness=0.6))], n_resamples=20)
+    html = build_page({"nll": make(seed=1), "flsd": make(seed=2, sharpness=0.6)}, n_resamples=20)
     methods = page_data(html)["methods"]
     keys = ["test_error", "ece", "smooth_ece", "nll", "auroc", "aurc", "share@0.95", "accuracy@0.95", "ece@0.95"]
     for (name, cells), method in zip(rows_of(html), methods, strict=True):
@@ -43,13 +43,13 @@ def test_table_shows_the_numbers_that_the_page_carries(make, page_data):
 
 
 def test_the_same_entries_give_the_same_page(make):
-    entries = [("nll", make(seed=1)), ("flsd", make(seed=2))]
+    entries = {"nll": make(seed=1), "flsd": make(seed=2)}
     assert build_page(entries, n_resamples=20) == build_page(entries, n_resamples=20)
 
 
 def test_no_name_id_or_title_becomes_markup(make, visible_text):
     predictions = make(n=40, class_names=NASTY, ids=[f"<i>{i}</i>" for i in range(40)], strength=1.0)
-    html = build_page([(name, predictions) for name in NASTY], title="<u>title</u>", n_resamples=0)
+    html = build_page(dict.fromkeys(NASTY, predictions), title="<u>title</u>", n_resamples=0)
     outside = re.sub(r"<script\b[^>]*>.*?</script>", "", html, flags=re.DOTALL)
     for tag in ("<script", "<img src=x", "<b>&", "<i>", "<u>"):
         assert tag not in outside
@@ -61,7 +61,7 @@ def test_no_name_id_or_title_becomes_markup(make, visible_text):
 
 
 def test_only_our_scripts_may_run_and_nothing_may_be_fetched(predictions):
-    html = build_page([("nll", predictions)], n_resamples=0)
+    html = build_page({"nll": predictions}, n_resamples=0)
     policy = unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', html).group(1))
     assert "default-src 'none'" in policy
     script_source = re.search(r"script-src ([^;]*);", policy).group(1)
@@ -72,7 +72,7 @@ def test_only_our_scripts_may_run_and_nothing_may_be_fetched(predictions):
 
 
 def test_ten_methods_of_ten_thousand_stay_below_eight_megabytes(make, tmp_path):
-    entries = [(f"method {i}", make(n=10_000, classes=10, seed=i)) for i in range(10)]
+    entries = {f"method {i}": make(n=10_000, classes=10, seed=i) for i in range(10)}
     path = write_report(entries, tmp_path / "report.html", n_resamples=0)
     assert path.stat().st_size < 8_000_000
 
@@ -109,7 +109,7 @@ def test_pictures_can_be_left_out(tmp_path):
 
 
 def test_predictions_without_a_run(predictions, visible_text):
-    text = visible_text(build_page([("mine", predictions)], n_resamples=0))
+    text = visible_text(build_page({"mine": predictions}, n_resamples=0))
     assert not re.search(r"[a-z]\.[A-Z]", text)  # sentences of the template do not run into each other
     assert "Shown without images." in text
     assert "Pruning" not in text
@@ -120,14 +120,14 @@ def test_predictions_without_a_run(predictions, visible_text):
 def test_a_class_never_predicted_and_one_never_seen_are_named(visible_text):
     scores = np.tile([0.7, 0.2, 0.1], (6, 1))
     predictions = Predictions.from_probabilities(scores, [0, 0, 1, 1, 0, 0], class_names=["ant", "bee", "cow"])
-    text = visible_text(build_page([("mine", predictions)], n_resamples=0))
+    text = visible_text(build_page({"mine": predictions}, n_resamples=0))
     assert "All 2 classes that occur, worst first. Never predicted: bee. Without a single test case" in text
     assert "so nothing can be said: cow." in text
 
 
 def test_an_empty_confident_set_is_said_in_words(visible_text):
     predictions = Predictions.from_probabilities([[0.6, 0.4], [0.7, 0.3]], [0, 1])
-    html = build_page([("mine", predictions), ("other", predictions)], n_resamples=20)
+    html = build_page({"mine": predictions, "other": predictions}, n_resamples=20)
     text = visible_text(html)
     assert "At confidence 0.95 mine decides no case alone" in text
     assert "nothing is automated" in text
@@ -136,7 +136,7 @@ def test_an_empty_confident_set_is_said_in_words(visible_text):
 
 def test_a_perfect_model_has_no_mistakes_to_show(visible_text):
     predictions = Predictions.from_probabilities([[1.0, 0.0], [0.0, 1.0]], [0, 1])
-    text = visible_text(build_page([("mine", predictions)], n_resamples=20))
+    text = visible_text(build_page({"mine": predictions}, n_resamples=20))
     assert "Not one of the 2 cases is wrong." in text
     assert not re.search(r"[a-z]\.[A-Z]", text)
     assert "Mean confidence 100.00 %, accuracy 100.00 %: level on average. The expected calibration error" in text
@@ -145,31 +145,31 @@ def test_a_perfect_model_has_no_mistakes_to_show(visible_text):
 
 
 def test_a_thousand_classes_show_the_worst_twelve(make, visible_text):
-    text = visible_text(build_page([("mine", make(n=1500, classes=1000, strength=7.0))], n_resamples=0))
+    text = visible_text(build_page({"mine": make(n=1500, classes=1000, strength=7.0)}, n_resamples=0))
     assert "The 12 worst of 1,000 classes." in text
     assert "more" in re.search(r"Never predicted: (.*?)\.", text).group(1)
 
 
 def test_methods_on_different_cases_are_called_that(make, visible_text):
-    text = visible_text(build_page([("a", make(n=300)), ("b", make(n=200, classes=3))], n_resamples=0))
+    text = visible_text(build_page({"a": make(n=300), "b": make(n=200, classes=3)}, n_resamples=0))
     assert "measured on different cases" in text
     assert "2 models · 200 to 300 test cases · 3 to 4 classes" in text
 
 
 def test_wrong_images_and_paths_are_refused(predictions, tmp_path):
     with pytest.raises(InvalidInput, match=r"path must end in \.html"):
-        write_report([("a", predictions)], tmp_path / "report.pdf")
+        write_report({"a": predictions}, tmp_path / "report.pdf")
     with pytest.raises(InvalidInput, match="images of 'a' must hold one image for each of the 600 predictions"):
         build_page([ReportEntry("a", predictions, None, np.zeros((3, 4, 4), np.uint8))], n_resamples=0)
     with pytest.raises(InvalidInput, match="thresholds must"):
-        build_page([("a", predictions)], threshold=95)
+        build_page({"a": predictions}, threshold=95)
 
 
 def test_a_failed_page_leaves_the_old_one(predictions, tmp_path):
-    path = write_report([("a", predictions)], tmp_path / "new" / "report.html", n_resamples=0)
+    path = write_report({"a": predictions}, tmp_path / "new" / "report.html", n_resamples=0)
     before = path.read_bytes()
     with pytest.raises(InvalidInput):
-        write_report([("a", predictions)], path, n_bins=0)
+        write_report({"a": predictions}, path, n_bins=0)
     assert path.read_bytes() == before
     assert [item.name for item in path.parent.iterdir()] == ["report.html"]
 
@@ -237,10 +237,10 @@ def test_ten_thousand_classes_and_one_case(make, visible_text):
 
 def test_a_page_of_very_many_cases_has_no_resampled_intervals_unless_asked(make, visible_text, monkeypatch):
     monkeypatch.setattr("calibrant.metrics.evaluation.MOST_ROWS_BY_DEFAULT", 100)
-    few, many = ("few", make(n=100, seed=1)), ("many", make(n=101, seed=2))
-    assert "1,000 simulations or resamples" in visible_text(build_page([few]))
-    assert "none for the rest (--n-resamples 1000 makes them)" in visible_text(build_page([few, many]))
-    assert "20 simulations or resamples" in visible_text(build_page([many], n_resamples=20))
+    few, many = make(n=100, seed=1), make(n=101, seed=2)
+    assert "1,000 simulations or resamples" in visible_text(build_page({"few": few}))
+    assert "none for the rest (--n-resamples 1000 makes them)" in visible_text(build_page({"few": few, "many": many}))
+    assert "20 simulations or resamples" in visible_text(build_page({"many": many}, n_resamples=20))
 
 
 def test_tiles_of_a_rule_that_promises_nothing_say_so(predictions, visible_text):

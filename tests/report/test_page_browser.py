@@ -5,7 +5,7 @@ import pytest
 
 from calibrant import Predictions, evaluate
 from calibrant.decisions import Policy, RoutingRule
-from calibrant.report import read_entries, write_report
+from calibrant.report import ReportEntry, read_entries, write_report
 from calibrant.report.summaries import automated
 from calibrant.report.wording import fixed, headline, interval, per_thousand, percent
 from calibrant.training import Run
@@ -42,7 +42,7 @@ def methods(make):
 
 @pytest.fixture(scope="module")
 def path(methods, tmp_path_factory):
-    return write_report(methods.items(), tmp_path_factory.mktemp("page") / "report.html", n_resamples=20)
+    return write_report(methods, tmp_path_factory.mktemp("page") / "report.html", n_resamples=20)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_thresholds_meet_low_precision_probabilities_as_evaluate_does(open_page,
         top = torch.tensor([0.3, 0.7, 0.9, 0.95, 0.99, 0.999, 0.875]).to(getattr(torch, dtype))
         top = torch.maximum(top, 1 - top)
         made[dtype] = Predictions.from_probabilities(torch.stack([top, 1 - top], 1), [0, 0, 1, 0, 0, 1, 0])
-    page = open_page(write_report(made.items(), tmp_path / "report.html", n_resamples=0))
+    page = open_page(write_report(made, tmp_path / "report.html", n_resamples=0))
     for index, predictions in enumerate(made.values()):
         for threshold in (0.7, 0.875, 0.9, 0.95, 0.99, 0.999):
             result = automated(predictions, threshold)
@@ -200,7 +200,7 @@ def test_every_control_has_a_name(page):
 
 def test_names_with_markup_are_text(make, open_page, tmp_path):
     predictions = make(n=60, class_names=NASTY, ids=[f"<u>{i}</u>" for i in range(60)], strength=1.0)
-    page = open_page(write_report([(name, predictions) for name in NASTY], tmp_path / "report.html", n_resamples=0))
+    page = open_page(write_report(dict.fromkeys(NASTY, predictions), tmp_path / "report.html", n_resamples=0))
     assert page.title() == "What may the model decide alone?"
     for tag in ("script:not([type]) ~ b", "main b > i", "main u", "img[src=x]"):
         assert page.locator(tag).count() == 0
@@ -245,7 +245,7 @@ def test_dark_and_light(path, open_page):
 def test_page_never_scrolls_sideways(run_folder, make, open_page, tmp_path):
     entries = [
         *read_entries([run_folder]),
-        ("a-very-long-name" * 8, make(n=300, class_names=["x" * 70, "b", "c", "d"])),
+        ReportEntry("a-very-long-name" * 8, make(n=300, class_names=["x" * 70, "b", "c", "d"])),
     ]
     page = open_page(write_report(entries, tmp_path / "report.html", n_resamples=20))
     for width in (1200, 360):
@@ -283,14 +283,15 @@ def test_odd_sets_open_without_a_complaint(make, open_page, tmp_path):
     small = Predictions.from_probabilities([[0.6, 0.4], [0.7, 0.3]], [0, 1])
     perfect = Predictions.from_probabilities(np.eye(3), [0, 1, 2])
     sets = {
-        "nothing automated": [("m", small)],
-        "one perfect model": [("m", perfect)],
-        "a thousand classes": [("m", make(n=1500, classes=1000, strength=9.0))],
-        "thirty methods": [(f"method {i}", make(n=100, seed=i)) for i in range(30)],
+        "nothing automated": {"m": small},
+        "one perfect model": {"m": perfect},
+        "a thousand classes": {"m": make(n=1500, classes=1000, strength=9.0)},
+        "thirty methods": {f"method {i}": make(n=100, seed=i) for i in range(30)},
     }
     for words, entries in sets.items():
         page = open_page(write_report(entries, tmp_path / f"{words}.html", n_resamples=0))
-        name = "this model" if len(entries) == 1 else entries[0][0]
-        assert page.text_content("#headline") == headline(name, automated(entries[0][1], 0.95))
+        first, predictions = next(iter(entries.items()))
+        name = "this model" if len(entries) == 1 else first
+        assert page.text_content("#headline") == headline(name, automated(predictions, 0.95))
         for box in page.locator(".chart:visible").all():  # nobody has scrolled to them
             page.wait_for_selector(f"#{box.get_attribute('id')}[data-drawn]")

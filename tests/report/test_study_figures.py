@@ -16,12 +16,9 @@ ERRORS = {"ECE": [0.03, 0.01, 0.02], "TE": [0.06, 0.065, 0.07]}
 SHARES = {"|S95|": [0.6, 0.7, 0.8]}
 
 
-def test_two_panels_with_the_lowest_error_ringed():
+def test_two_panels_over_the_setting():
     left, right = ablation_curves(VALUES, ERRORS, SHARES, parameter="lambda").axes
-    curves = [line for line in left.lines if not line.get_label().startswith("_")]
-    assert {line.get_label(): list(line.get_ydata()) for line in curves} == ERRORS
-    rings = [line for line in left.lines if line.get_label().startswith("_")]
-    assert [(ring.get_xdata()[0], ring.get_ydata()[0]) for ring in rings] == [(1, 0.01), (0, 0.06)]
+    assert {line.get_label(): list(line.get_ydata()) for line in left.lines} == ERRORS
     assert {line.get_label(): list(line.get_ydata()) for line in right.lines} == SHARES
     for axes in (left, right):
         assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.1", "1", "10"]
@@ -51,11 +48,6 @@ def test_spreads_are_bars_around_the_curve_and_nan_is_none():
 def test_a_short_curve_is_refused_by_name():
     with pytest.raises(InvalidInput, match="curve 'ECE' must have one value for each of the 3 settings, got 2"):
         ablation_curves(VALUES, {"ECE": [0.1, 0.2]}, SHARES, parameter="lambda")
-
-
-def test_a_gap_is_never_ringed_as_the_lowest():
-    left, _ = ablation_curves(VALUES, {"ECE": [float("nan"), 0.02, 0.03]}, SHARES, parameter="lambda").axes
-    assert list(left.lines[1].get_ydata()) == [0.02]
 
 
 def test_legends_hide_no_curve():

@@ -138,9 +138,9 @@ def _write_parts(folder):
 
 def test_a_sweep_searches_in_workers_of_the_cluster(on_ray, tmp_path):
     spec = SweepSpec(data="digits", model="tiny", recipe={"epochs": 1, "engine.accelerator": "cpu"}, search=("drop",))
-    outcome = run_sweep(Sweep(tmp_path / "sweep", spec), trials=1, jobs=1, executor=on_ray)
-    assert outcome.broken == []
-    assert len(outcome.sweep.finished()) == 1
+    sweep = Sweep(tmp_path / "sweep", spec)
+    run_sweep(sweep, trials=1, jobs=1, executor=on_ray).raise_failures()
+    assert len(sweep.finished()) == 1
 
 
 def test_faults_come_home_as_one_line(on_ray, tmp_path, monkeypatch):

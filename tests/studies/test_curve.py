@@ -7,7 +7,7 @@ import pytest
 from calibrant.studies import summarise
 from calibrant.studies.controls import against_controls, budget_figure, budget_lines
 from calibrant.studies.result_tables import paper_tables
-from calibrant.studies.study_outputs import _sections
+from calibrant.studies.study_outputs import study_sections
 
 
 @pytest.fixture
@@ -69,12 +69,12 @@ def test_one_budget_alone_is_no_curve(results):
 
 
 def test_the_page_gets_the_tables_of_the_study_and_the_picture(results):
-    found = _sections(results())
+    found = study_sections(results())
     assert [section.grid for section in found] == paper_tables(results())
     (plans,) = [section for section in found if section.title == "Is the plan worth it?"]
     assert plans.grid.columns[0] == "plan"
     assert plans.picture.startswith("data:image/png;base64,")
-    assert not any(section.picture for section in _sections(results(shares=(0.5,), full=False)))
-    titles = [section.title for section in _sections(replace(results(), controls=()))]
+    assert not any(section.picture for section in study_sections(results(shares=(0.5,), full=False)))
+    titles = [section.title for section in study_sections(replace(results(), controls=()))]
     assert "Over all seeds: calibration and test error" in titles
     assert "Is the plan worth it?" not in titles

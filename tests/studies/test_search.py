@@ -5,7 +5,6 @@ from calibrant.studies.sweeps import (
     _USUAL,
     Categorical,
     Range,
-    recipe_key,
     search_space,
 )
 from calibrant.training import methods
@@ -32,8 +31,6 @@ def test_words():
         "optimiser.lr": Range(0.01, 1.0),
         "schedule.kind": Categorical(("step", "cosine")),
     }
-    assert recipe_key("optimiser.lr") == "optimiser.lr"
-    assert recipe_key("huber_weight") == "method.options.huber_weight"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from calibrant.errors import InvalidInput
 from calibrant.files import read_json, write_json
 from calibrant.studies import Study, StudySpec
 from calibrant.studies.result_tables import paper_tables
-from calibrant.studies.study_outputs import runs_csv, write_pages, write_tables
+from calibrant.studies.study_outputs import report_study, runs_csv, write_tables
 from calibrant.training import Recipe, train_or_resume
 
 
@@ -97,7 +97,7 @@ def test_tables_and_page_are_written(finished_study):
     assert content["comparisons"][0]["rows"][0]["test"]["ece"]["values"][0] == pytest.approx(
         finished_study.record(finished_study.runs[0]).value("ece")
     )
-    (page,) = write_pages(finished_study, n_resamples=20)
+    (page,) = report_study(finished_study, n_resamples=20)
     assert "flsd+h+p-ema" in page.read_text()
 
 
@@ -131,7 +131,7 @@ def test_a_second_network_gets_a_page_and_no_stale_page_of_the_first_is_left(fin
     own, other = study.runs
     shutil.copytree(study.folder(own), study.folder(other))
     other.recipe.save(study.folder(other) / "recipe.toml")
-    assert [page.name for page in write_pages(study, n_resamples=20)] == [
+    assert [page.name for page in report_study(study, n_resamples=20)] == [
         "report-digits-tiny.html",
         "report-digits-resnet32.html",
     ]

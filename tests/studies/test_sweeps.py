@@ -233,22 +233,6 @@ def test_a_damaged_database_is_one_line(tmp_path):
         Sweep(tmp_path)
 
 
-@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
-@pytest.mark.parametrize(
-    "attributes",
-    [{}, {"run": "../../etc"}, {"test": {}}, {"test": {"test_error": "x", "ece": 0.1}}, {"test": 5}],
-)
-def test_trials_that_somebody_else_wrote_are_refused(tmp_path, attributes):
-    sweep = Sweep(tmp_path, SPEC)
-    usual = {"run": "trial-0123456789ab", "test": {"test_error": 0.1, "ece": 0.1}}
-    trial = sweep.study.ask()
-    for key, value in ({**usual, **attributes} if attributes else {}).items():
-        trial.set_user_attr(key, value)
-    sweep.study.tell(trial, (0.1, 0.1, 1.0))
-    with pytest.raises(InvalidInput, match="trial 0 must be one of ours"):
-        front_table(sweep)
-
-
 def test_a_folder_must_be_a_path():
     with pytest.raises(InvalidInput, match="path must"):
         Sweep(None, SPEC)

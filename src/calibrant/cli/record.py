@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from calibrant.cli._shared import Json, OutOr, Switch, say, say_json
+from calibrant.errors import InvalidInput
 
 
 def record(
@@ -20,16 +21,32 @@ def record(
     Args:
         runs: Run folders.
         out: Folder of the records.
-        concurrent: How many runs shared the machine, these included; times are only compared where this is 1.
+        concurrent: How many runs shared the machine, these included; times are only compared if this is 1.
         replace: Replace a record of the same settings and seed whose outcome differs.
         as_json: Print the records as JSON.
     """
-    from calibrant.studies import record_runs
+    from calibrant.checks import whole
+    from calibrant.studies import record_run, write_record
+    from calibrant.training import Run
 
-    recorded = record_runs(runs, out, concurrent=concurrent, replace=replace)
+    if not runs:
+        raise InvalidInput("record needs at least one run folder. For example: calibrant record runs/* --out results")
+    if concurrent is not None:
+        whole("concurrent", concurrent, 1, "It counts the runs themselves.")
+    records = []
+    unfinished = []
+    for path in runs:
+        run = Run.open(path)
+        if not run.finished:
+            unfinished.append(str(path))
+            continue
+        measured = record_run(run, concurrent_runs=concurrent)
+        file = write_record(measured, out, replace=replace)
+        records.append(measured.to_dict())
+        if not as_json:
+            say(f"{path} -> {file}")
     if as_json:
-        say_json([each.to_dict() for each in recorded.records])
-    else:
-        for line in recorded.lines:
-            say(line)
-    recorded.raise_unfinished()
+        say_json(records)
+    if unfinished:
+        way_out = "Continue them with: calibrant train --resume RUN"
+        raise InvalidInput(f"not finished, so not recorded: {', '.join(unfinished)}. {way_out}")

@@ -22,6 +22,7 @@ from calibrant.cli._shared import (
     working,
 )
 from calibrant.defaults import DEFAULT_N_BINS
+from calibrant.errors import invalid
 
 if TYPE_CHECKING:
     from calibrant.report import ReportEntry
@@ -71,7 +72,6 @@ def report(
     """
     from calibrant.report import read_entries, read_groups, save_figures, write_report
     from calibrant.report.style import require_matplotlib
-    from calibrant.runs import holds_study
 
     columns = with_positive(columns, positive)
     shared: dict[str, Any] = {"threshold": threshold, "n_resamples": n_resamples, "pictures": pictures}
@@ -80,12 +80,16 @@ def report(
         shared["title"] = title
     if group_file is not None:
         shared["groups"] = read_groups(group_file)
-    if holds_study(sources):
-        from calibrant.studies import report_study
+    if any((path / "study.toml").is_file() for path in sources):
+        from calibrant.studies import Study, report_study
 
-        own: dict[str, Any] = {"policy": policy, "name": name, "images": images}
-        own |= {"kind": kind, "columns": columns, "figures": figures}
-        _say_written(report_study(sources, out, not_for_studies=own, raw=raw, **shared), [], as_json=as_json)
+        if len(sources) > 1:
+            raise invalid("sources", "be one study alone, or runs and files", f"{len(sources)} sources")
+        not_for_studies = {"policy": policy, "name": name, "images": images, "kind": kind, "columns": columns}
+        for argument, value in {**not_for_studies, "figures": figures}.items():
+            if value is not None:
+                raise invalid(argument, "be left out for a study, whose runs have their own", str(value))
+        _say_written(report_study(Study(sources[0]), out, raw=raw, **shared), [], as_json=as_json)
         return
     if figures is not None:
         require_matplotlib()

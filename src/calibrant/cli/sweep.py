@@ -43,8 +43,7 @@ def sweep(
             (schedule.kind=step,cosine). By default every setting of the method that has a usual range.
         trials: Trials in all, over all workers and earlier calls.
         timeout: Seconds after which no new trial begins.
-        objective: What stands beside validation error and samples seen: ece, or scaled-nll, the validation NLL after
-            temperature scaling, by which plans are compared.
+        objective: The second objective: ece, or scaled-nll (validation NLL after temperature scaling).
         recipe: Recipe (a file, or the name of one that ships) that all trials share; its method and seed are replaced.
         set_: Any other recipe setting, as key=value. Repeatable.
         out: Folder of the sweep. Given alone, the sweep in it goes on.
@@ -63,7 +62,7 @@ def sweep(
     whole("trials", trials, 1)
     trust_named(method, model, own_data(data))
     flags = {"method": method, "data": data, "model": model, "seed": seed, "name": name, "search": search}
-    # First: where nobody answers, no folder is made.
+    # First: if no cluster answers, no folder is made.
     with make_executor(executor, address=address) as place:
         made = plan_sweep(
             out,
@@ -76,5 +75,5 @@ def sweep(
         )
         how: dict[str, Any] = {"jobs": jobs, "storage": storage, "data_dir": data_dir, "executor": place}
         outcome = run_sweep(made, trials=trials, timeout=timeout, **how)
-    answer(outcome.text, outcome.content, as_json=as_json)
+    answer(outcome.describe(), outcome.content, as_json=as_json)
     outcome.raise_failures()

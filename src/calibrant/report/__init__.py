@@ -11,10 +11,8 @@ from calibrant.report.figures import (
     save_figures,
     threshold_curves,
 )
-from calibrant.report.label_page import write_label_report
 from calibrant.report.monitor_page import write_monitor_page
-from calibrant.report.page import write_report
-from calibrant.report.sections import Section, read_groups
+from calibrant.report.page import Section, read_groups, write_label_report, write_report
 from calibrant.report.study_figures import (
     BudgetLine,
     ablation_curves,

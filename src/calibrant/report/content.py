@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.metrics import Evaluation, evaluate
 from calibrant.metrics.binning import edge_precision
-from calibrant.metrics.intervals import Resampled, resample_models, share_intervals
+from calibrant.metrics.intervals import resample_models, share_intervals
 from calibrant.metrics.model_comparison import differences
 from calibrant.predictions import Predictions
 from calibrant.report.entries import ReportEntry, check_images, data_uri
@@ -85,7 +85,11 @@ def uncertainties(
             paired=len(places) > 1,
         )
         for place, draws in zip(places, resampled, strict=True):
-            against = [_verdicts(other, draws) for other in resampled if other is not draws]
+            against = [
+                {row.name: str(row.verdict) for row in differences(other, draws) if row.verdict != "cannot tell"}
+                for other in resampled
+                if other is not draws
+            ]
             verdicts, wins = {}, []
             if draws is not resampled[0]:
                 verdicts = against[0]
@@ -95,11 +99,6 @@ def uncertainties(
     return results
 
 
-def _verdicts(first: Resampled, second: Resampled) -> dict[str, str]:
-    """Metrics in which the second model is "better" or "worse" than the first beyond chance."""
-    return {row.name: str(row.verdict) for row in differences(first, second) if row.verdict != "cannot tell"}
-
-
 def _content(entry: ReportEntry, evaluation: Evaluation, doubts: Uncertainty) -> dict[str, Any]:
     """One method.
 
@@ -107,6 +106,10 @@ def _content(entry: ReportEntry, evaluation: Evaluation, doubts: Uncertainty) ->
     threshold is exact and not read off a grid.
     """
     predictions = entry.predictions
+    costs = {}
+    if entry.run is not None and entry.run.finished:
+        summary = entry.run.summary
+        costs = {"samples_seen": summary["samples_seen"], "train_seconds": summary["timing"]["train_seconds"]}
     order = np.argsort(predictions.confidence, kind="stable")
     metrics = evaluation.values() | {
         "noise_floor": evaluation.noise_floor,
@@ -122,7 +125,7 @@ def _content(entry: ReportEntry, evaluation: Evaluation, doubts: Uncertainty) ->
         "confidence": _packed(predictions.confidence[order].astype("<f8")),
         "correct": _packed(np.packbits(predictions.correct[order], bitorder="little")),
         # A metric that is not defined is left out; one without a finite value is None.
-        "metrics": {name: _number(value) for name, value in metrics.items() if value is not None} | _costs(entry.run),
+        "metrics": {name: _number(value) for name, value in metrics.items() if value is not None} | costs,
         "intervals": {name: [_number(end) for end in pair] for name, pair in doubts.intervals.items()},
         "verdicts": doubts.verdicts,
         "wins": doubts.wins,
@@ -140,16 +143,6 @@ def run_content(run: RunFolder | None) -> dict[str, Any] | None:
         "recipe": run.recipe_path.read_text(encoding="utf-8"),
         "settings": run.settings,
         "environment": {key: value for key, value in environment.items() if value is not None},
-    }
-
-
-def _costs(run: RunFolder | None) -> dict[str, Any]:
-    if run is None or not run.finished:
-        return {}
-    summary = run.summary
-    return {
-        "samples_seen": summary.get("samples_seen"),
-        "train_seconds": summary.get("timing", {}).get("train_seconds"),
     }
 
 

@@ -37,7 +37,7 @@ class ReportEntry(NamedTuple):
 
 
 Source = RunFolder | Predictions | str | Path | ReportEntry
-Sources = Source | Iterable[Source | tuple[str, Source]] | Mapping[str, Source]
+Sources = Source | Iterable[Source] | Mapping[str, Source]
 _FOR_ONE = 'For one model write {"its name": predictions}.'
 _ALLOWED = "be a run, a path, predictions, or a list of these"
 
@@ -54,14 +54,21 @@ def read_entries(
 
     Args:
         sources: A run, its folder, a file that `Predictions.load` reads, predictions, a `ReportEntry`, or several of
-            these; a mapping or pairs give them names. Of a run the test predictions are read.
+            these; a mapping gives them names. Of a run the test predictions are read.
         names: One name per source. By default a run has the name of its method, and a file its own.
         images: `.npz` with the images of the test set, for thumbnails.
         kind: What the scores are, for files that do not say.
         columns: Other names of the target and id in tables: `{"target": "label", "id": "case"}`.
     """
     pixels = None if images is None else read_images(images)
-    entries = [_entry(source, kind, columns) for source in _listed(sources)]
+    if isinstance(sources, RunFolder | Predictions | str | Path | ReportEntry):
+        sources = [sources]
+    elif isinstance(sources, Mapping):
+        names = list(sources)
+        sources = list(sources.values())
+    elif not isinstance(sources, Iterable):
+        raise invalid("sources", _ALLOWED, type(sources).__name__)
+    entries = [_entry(source, kind, columns) for source in sources]
     if not entries:
         raise InvalidInput("report needs at least one run or file with predictions.")
     if names and len(names) != len(entries):
@@ -85,22 +92,10 @@ def check_methods(methods: Mapping[str, Predictions]) -> None:
         require_predictions(predictions, f"predictions of {name!r}")
 
 
-def _listed(sources: Sources) -> list[Source | tuple[str, Source]]:
-    if isinstance(sources, RunFolder | Predictions | str | Path | ReportEntry):
-        return [sources]
-    if isinstance(sources, Mapping):
-        return list(sources.items())
-    if not isinstance(sources, Iterable):
-        raise invalid("sources", _ALLOWED, type(sources).__name__)
-    return list(sources)
-
-
-def _entry(source: Source | tuple[str, Source], kind: Kind | None, columns: Mapping[str, str] | None) -> ReportEntry:
+def _entry(source: Source, kind: Kind | None, columns: Mapping[str, str] | None) -> ReportEntry:
     if isinstance(source, ReportEntry):
         require_predictions(source.predictions, f"predictions of {source.name!r}")
         return source
-    if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], str):
-        return _entry(source[1], kind, columns)._replace(name=source[0])
     if isinstance(source, RunFolder):
         return ReportEntry(source.method, source.predictions("test"), source)
     if isinstance(source, Predictions):
@@ -108,10 +103,7 @@ def _entry(source: Source | tuple[str, Source], kind: Kind | None, columns: Mapp
         return ReportEntry("the model" if path is None else path.stem, source)
     if not isinstance(source, str | Path):
         raise invalid("sources", _ALLOWED, type(source).__name__)
-    return _read(Path(source), kind, columns)
-
-
-def _read(path: Path, kind: Kind | None, columns: Mapping[str, str] | None) -> ReportEntry:
+    path = Path(source)
     # Also of RUN/predictions/test.npz: otherwise it would have the name "test" and lose its recipe.
     run = RunFolder.of(path)
     if run is None:
@@ -126,21 +118,16 @@ def _distinct_names(entries: list[ReportEntry]) -> list[str]:
     names = [entry.name for entry in entries]
     for place, entry in enumerate(entries):
         if [other.name for other in entries].count(entry.name) > 1:
-            names[place] = _with_folder(entry)
+            path = entry.predictions.origin.path
+            if entry.run is not None:
+                names[place] = f"{entry.name} ({entry.run.path.name})"
+            elif path is not None:
+                names[place] = f"{entry.name} ({path.parent.name})"
     numbered = list(names)
     for place, name in enumerate(names):
         if names.count(name) > 1:
             numbered[place] = f"{name} #{names[: place + 1].count(name)}"
     return numbered
-
-
-def _with_folder(entry: ReportEntry) -> str:
-    path = entry.predictions.origin.path
-    if entry.run is not None:
-        return f"{entry.name} ({entry.run.path.name})"
-    if path is not None:
-        return f"{entry.name} ({path.parent.name})"
-    return entry.name
 
 
 def check_images(images: Pixels, rows: int, argument: str = "images") -> Pixels:

@@ -72,21 +72,17 @@ def reliability_diagram(
 
 
 @styled
-def reliability_grid(
-    methods: Mapping[str, Predictions], *, n_bins: int = DEFAULT_N_BINS, columns: int = 4, counts: bool = True
-) -> "Figure":
+def reliability_grid(methods: Mapping[str, Predictions], *, n_bins: int = DEFAULT_N_BINS) -> "Figure":
     """Reliability diagrams of several methods side by side on common axes, as in the paper's figure.
+
+    Each bar shows the number of its samples.
 
     Args:
         methods: Name to predictions, drawn in this order, row by row.
         n_bins: Equal-width bins on [0, 1].
-        columns: Most diagrams in a row.
-        counts: Whether each bar shows the number of its samples.
     """
     check_methods(methods)
-    if columns < 1:
-        raise invalid("columns", "be at least 1", columns)
-    across = min(columns, len(methods))
+    across = min(4, len(methods))
     down = -(-len(methods) // across)
     figure = new_figure(2.9 * across + 0.3, 2.9 * down + 0.7)
     grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
@@ -94,8 +90,7 @@ def reliability_grid(
         bands = reliability_bands(predictions, n_bins)
         _draw_reliability(axes, bands, name, line_break=True)
         axes.set_aspect("equal")
-        if counts:
-            _write_counts(axes, bands.bins)
+        _write_counts(axes, bands.bins)
     for axes in grid.flat[len(methods) :]:
         axes.remove()
     figure.supxlabel("Confidence")
@@ -105,24 +100,20 @@ def reliability_grid(
     return figure
 
 
-def group_reliability(
-    predictions: Predictions, groups: Groups, *, n_bins: int = DEFAULT_N_BINS, columns: int = 4, most: int = 11
-) -> "Figure":
-    """Reliability diagrams of all cases and of each group, the largest groups first.
+def group_reliability(predictions: Predictions, groups: Groups, *, n_bins: int = DEFAULT_N_BINS) -> "Figure":
+    """Reliability diagrams of all cases and of the eleven largest groups.
 
     Args:
         predictions: What the model says.
         groups: Name of an extra column, or one value per row.
         n_bins: Equal-width bins on [0, 1].
-        columns: Most diagrams in a row.
-        most: Groups to draw at most.
     """
     parts = split_groups(predictions, groups)
-    largest = sorted(parts.items(), key=lambda item: -len(item[1]))[: max(most, 1)]
+    largest = sorted(parts.items(), key=lambda item: -len(item[1]))[:11]
     # A group may have the name "all", too: "cases" keeps the two apart.
     diagrams = {f"all ({len(predictions):,} cases)": predictions}
     diagrams |= {f"{name} ({len(part):,})": part for name, part in largest}
-    return reliability_grid(diagrams, n_bins=n_bins, columns=columns)
+    return reliability_grid(diagrams, n_bins=n_bins)
 
 
 @styled
@@ -243,7 +234,6 @@ def threshold_curves(
     predictions: Predictions,
     *,
     n_bins: int = DEFAULT_N_BINS,
-    points: int = 101,
     title: str = "",
     ax: "Axes | None" = None,
 ) -> "Figure":
@@ -254,7 +244,6 @@ def threshold_curves(
     Args:
         predictions: What the model says.
         n_bins: Bins of the ECE of S.
-        points: Thresholds on each line.
         title: Text above; empty for none.
         ax: Axes to draw share and accuracy into, without the ECE; by default both panels of a new figure.
     """
@@ -265,7 +254,7 @@ def threshold_curves(
         figure = new_figure(5.6, 5.2)
         panels = list(figure.subplots(2, 1, sharex=True, height_ratios=(2, 1)))
         upper = panels[0]
-    thresholds = np.linspace(0.5, 1.0, points)
+    thresholds = np.linspace(0.5, 1.0, 101)
     rows = [automated(predictions, float(threshold), n_bins=n_bins) for threshold in thresholds]
     band = np.array([row.interval or (np.nan, np.nan) for row in rows])
     # As floats None becomes NaN, which is a gap in a line.

@@ -86,7 +86,9 @@ def _shown(entry: ReportEntry, given: PolicyLike | None, raw: bool) -> list[Show
     run = entry.run
     if not _written_by_run(entry):
         run = None  # its policy and validation cases belong to other scores
-    notes = _warnings(run)
+    notes = []
+    if run is not None and run.finished:
+        notes = [f"Warning: {text}" for text in run.summary.get("warnings", ())]
     policy = _policy(run, given, raw, notes) or Policy(scores.n_classes, class_names=scores.class_names)
     if scores.kind == "score" and policy.calibrator is None:
         way_out = "Fit a calibrator first (calibrant calibrate) and pass its policy."
@@ -144,13 +146,6 @@ def _written_by_run(entry: ReportEntry) -> bool:
     if entry.run is None or path is None:
         return False
     return path.resolve() in {entry.run.predictions_path(split).resolve() for split in ("val", "test")}
-
-
-def _warnings(run: RunFolder | None) -> list[str]:
-    """Warnings that the run recorded at its end."""
-    if run is None or not run.finished:
-        return []
-    return [f"Warning: {text}" for text in run.summary.get("warnings", ())]
 
 
 def _exported(run: RunFolder, policy: Policy | None) -> str:

@@ -33,7 +33,9 @@ def write_monitor_page(watched: Watched, path: str | Path, *, title: str = "Does
     if target.suffix.lower() not in {".html", ".htm"}:
         raise invalid("path", "end in .html", str(path))
     # All cases first; then what is closest to an alarm, or beyond it.
-    ordered = sorted(watched.signals, key=lambda signal: (signal.group != "all", -_near(signal)))
+    ordered = sorted(
+        watched.signals, key=lambda signal: (signal.group != "all", -signal.evidence - math.log10(signal.level))
+    )
     signals = [signal.to_dict(curves=True) | {"title": _title(signal)} for signal in ordered if signal.cases]
     charted = signals[:_CHARTS]
     promises = [signal for signal in watched.signals if signal.about in PROMISED]
@@ -62,10 +64,6 @@ def write_monitor_page(watched: Watched, path: str | Path, *, title: str = "Does
     )
     write_text(target, html)
     return WrittenPage(target)
-
-
-def _near(signal: Signal) -> float:
-    return signal.evidence + math.log10(signal.level)
 
 
 def _title(signal: Signal) -> str:

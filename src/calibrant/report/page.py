@@ -4,30 +4,41 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from calibrant import __version__
+from calibrant.decisions.multilabel import LabelCases, MultiLabel, evaluate_labels
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import invalid, printable
 from calibrant.files import as_path, write_text
+from calibrant.metrics import Evaluation, evaluate_groups
 from calibrant.metrics.evaluation import FEWEST_RESAMPLES, default_resamples
-from calibrant.metrics.metric import Groups
+from calibrant.metrics.metric import Groups, label
+from calibrant.metrics.subgroups import GroupedEvaluation
+from calibrant.predictions import Predictions, read_table
 from calibrant.report.comparison_table import comparison
 from calibrant.report.content import method_contents, run_content, same_cases
-from calibrant.report.entries import Pixels, ReportEntry, Sources, check_images, data_uri, read_entries
+from calibrant.report.entries import Pixels, ReportEntry, Sources, check_images, data_uri, png_uri, read_entries
+from calibrant.report.figures import group_reliability
 from calibrant.report.judged import Policies, Shown, judged
-from calibrant.report.sections import Section, group_section
-from calibrant.report.style import DARK_PALETTE, PALETTE
+from calibrant.report.style import DARK_PALETTE, PALETTE, png_bytes
 from calibrant.report.summaries import automated, confident_mistakes, largest_tie, worst_classes
 from calibrant.report.wording import DASH, confidence, fixed, headline, interval, per_thousand, percent, probability
+from calibrant.tables import Table
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Nobody reads more groups than this; the worst are kept.
+_GROUPS = 50
 # Rows of the table beside the threshold chart.
 _LADDER = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.999)
 
@@ -40,6 +51,32 @@ class WrittenPage(type(Path())):  # type: ignore[misc]  # Python 3.11 has no oth
         if self.resolve().is_relative_to(Path.cwd()):  # Jupyter opens only what lies below the notebook
             address = quote(self.resolve().relative_to(Path.cwd()).as_posix())
         return f'<a href="{escape(address)}" target="_blank">{escape(str(self))}</a>'
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page.
+
+    Attributes:
+        title: Its heading.
+        grid: A table; its caption is shown above it.
+        figure: A picture above the table, or None.
+        described: What the picture shows, for those who cannot see it.
+        leads: Whether it is shown at the top of the page, not below the comparison.
+    """
+
+    title: str
+    grid: Table
+    figure: "Figure | None" = None
+    described: str = ""
+    leads: bool = False
+
+    @property
+    def picture(self) -> str:
+        """The figure inside an address; empty without one."""
+        if self.figure is None:
+            return ""
+        return png_uri(png_bytes(self.figure))
 
 
 def write_report(
@@ -79,9 +116,11 @@ def write_report(
         sections: Further tables and pictures, below the comparison or at the top of the page.
     """
     entries = read_entries(sources)
-    target = _default_path(entries)
+    target = Path("report.html")
     if path is not None:
         target = as_path(path)
+    elif len(entries) == 1 and entries[0].run is not None:
+        target = entries[0].run.report_path
     if target.suffix.lower() not in {".html", ".htm"}:
         raise invalid("path", "end in .html", str(path))
     if n_resamples is None:
@@ -90,10 +129,7 @@ def write_report(
     if 0 != n_resamples < FEWEST_RESAMPLES:
         raise invalid("n_resamples", f"be a whole number of at least {FEWEST_RESAMPLES}, or 0 for none", n_resamples)
     shown = judged(entries, policy=policy, raw=raw)
-    if threshold is None:
-        threshold = shown[0].threshold
-    if threshold is None:
-        threshold = 0.95
+    threshold = next(value for value in (threshold, shown[0].threshold, 0.95) if value is not None)
     methods = [each.entry for each in shown]
     for place, entry in enumerate(methods):
         images = _images(entry, data_dir) if pictures else None
@@ -140,13 +176,6 @@ def _add_promises(method: dict[str, Any], shown: Shown) -> None:
         method["metrics"][f"promised@{target:g}"] = share
         if interval_of_share:
             method["intervals"][f"promised@{target:g}"] = list(interval_of_share)
-
-
-def _default_path(entries: Sequence[ReportEntry]) -> Path:
-    run = entries[0].run
-    if run is None or len(entries) > 1:
-        return Path("report.html")
-    return run.report_path
 
 
 def _calibrations(shown: Sequence[Shown], methods: Sequence[dict[str, Any]]) -> list[str]:
@@ -202,6 +231,96 @@ def _images(entry: ReportEntry, data_dir: str | Path | None) -> Pixels | None:
     if images is None:
         return None
     return check_images(images, len(images))
+
+
+def write_label_report(rules: MultiLabel, cases: LabelCases, path: str | Path) -> Path:
+    """Write a page: what is promised for each label, whether it holds on these cases, and the calibration of each.
+
+    Args:
+        rules: What was chosen, on other cases.
+        cases: Labelled cases of each label.
+        path: The `.html` file.
+    """
+    rows: list[tuple[object, ...]] = []
+    for name, result in rules.check(cases).items():
+        verdict = "nothing is promised"
+        if name not in rules.left_out:
+            verdict = "held"
+            if not all(result["held"].values()):
+                verdict = "BROKEN"
+        missed = f"{result['missed']:,} of {result['positives']:,}"
+        flagged = f"{result['flagged']:,} of {result['negatives']:,}"
+        rows.append((name, missed, flagged, f"{result['reviewed']:,}", verdict))
+    headings = ("label", "positive cases missed", "negative cases flagged", "for a person", "promise")
+    here = Table("", rows, headings, "Labelled cases that the rules were not chosen on.")
+    sections = [
+        Section("Promises", rules.table(), leads=True),
+        Section("On these cases", here, leads=True),
+        Section("Metrics of each label", evaluate_labels(cases)),
+    ]
+    shown = {name: cases[name] for name in rules.labels}
+    return write_report(shown, path, title="Several labels per case", sections=sections)
+
+
+def group_section(
+    name: str, predictions: Predictions, groups: Groups, *, threshold: float, n_bins: int, n_resamples: int
+) -> Section:
+    """The groups of one model: a table with intervals that hold in all groups at once, and reliability diagrams."""
+    grouped = evaluate_groups(predictions, groups, n_bins=n_bins, thresholds=(threshold,), n_resamples=n_resamples)
+    title = f"Groups: {name}"
+    if isinstance(groups, str):
+        title = f"Groups by {groups}: {name}"
+    figure = group_reliability(predictions, groups, n_bins=n_bins)
+    described = "Reliability diagrams of all cases and of the largest groups; the numbers are in the table."
+    return Section(title, _group_table(grouped), figure, described)
+
+
+def _group_table(grouped: GroupedEvaluation) -> Table:
+    """All cases, then the groups, the worst first."""
+    headings = {metric: f"{label(metric)} %" for metric in ("test_error", "ece")}
+    for metric in grouped.overall.values():
+        kind, _, threshold = metric.partition("@")
+        if kind == "share":
+            headings[metric] = f"automated at {confidence(float(threshold))}, %"
+        elif kind == "accuracy":
+            headings[metric] = "right among these, %"
+    worst_first = sorted(grouped.groups.items(), key=lambda item: -item[1].test_error)
+    rows = [
+        (group, f"{result.n:,}", *(_group_cell(result, metric) for metric in headings))
+        for group, result in (("all", grouped.overall), *worst_first[:_GROUPS])
+    ]
+    return Table("Groups", rows, ("group", "cases", *headings.values()), _group_caption(grouped))
+
+
+def _group_caption(grouped: GroupedEvaluation) -> str:
+    sentences = [f"In percent. Worst by test error: {grouped.worst()}."]
+    if grouped.level is not None:
+        worse = ", ".join(grouped.stand_out()[:_GROUPS]) or "none"
+        sentences.append(
+            f"Intervals of the {len(grouped.groups):,} groups hold together with {100 * grouped.level:g} % for each "
+            f"metric (Bonferroni). Worse than all cases beyond chance: {worse}."
+        )
+    left_out = len(grouped.groups) - _GROUPS
+    if left_out > 0:
+        sentences.append(f"The {left_out:,} groups with the lowest test error are left out.")
+    return " ".join(sentences)
+
+
+def _group_cell(result: Evaluation, metric: str) -> str:
+    value, ends = result.values()[metric], (result.intervals or {}).get(metric)
+    if value is None:
+        return "-"
+    if ends is None:
+        return f"{100 * value:.2f}"
+    return f"{100 * value:.2f} ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})"
+
+
+def read_groups(path: str | Path) -> list[str]:
+    """Read the group of each test case, in the order of the test set, from a CSV file with a column `group`."""
+    columns = read_table(as_path(path, "groups"))
+    if "group" not in columns:
+        raise invalid(str(path), "have one column group", ", ".join(columns) or "none")
+    return columns["group"]
 
 
 def render(template: str, scripts: dict[str, str], data: dict[str, Any], **values: Any) -> str:

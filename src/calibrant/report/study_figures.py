@@ -14,7 +14,6 @@ from calibrant.report.style import (
     MARKERS,
     PALETTE,
     VERMILLION,
-    figure_with,
     line_style,
     new_figure,
     percent_axis,
@@ -42,9 +41,7 @@ def ablation_curves(
 ) -> "Figure":
     """Two panels over one setting, as in the paper: errors on the left, automated shares on the right.
 
-    The values are evenly spaced because the paper's grids (0.1, 0.5, 1, 5, ...) are neither linear nor logarithmic. The
-    lowest value of each error curve has a ring, unless a value was `chosen`: rings on test figures beside it would look
-    like the choice.
+    The values are evenly spaced because the paper's grids (0.1, 0.5, 1, 5, ...) are neither linear nor logarithmic.
 
     Args:
         values: The setting's values, shape (V,).
@@ -62,8 +59,8 @@ def ablation_curves(
                 raise invalid(f"curve {name!r}", f"have one value for each of the {len(values)} settings", len(series))
     figure = new_figure(8.6, 3.6)
     left, right = figure.subplots(1, 2)
-    _curves(left, errors, spreads, ring_lowest=chosen is None)
-    _curves(right, shares, spreads, ring_lowest=False)
+    _curves(left, errors, spreads)
+    _curves(right, shares, spreads)
     left.set_ylabel("Error")
     right.set_ylabel("Share of samples")
     for axes in (left, right):
@@ -83,19 +80,13 @@ def ablation_curves(
     return figure
 
 
-def _curves(
-    axes: "Axes", group: Mapping[str, Sequence[float]], spreads: Mapping[str, Sequence[float]], *, ring_lowest: bool
-) -> None:
+def _curves(axes: "Axes", group: Mapping[str, Sequence[float]], spreads: Mapping[str, Sequence[float]]) -> None:
     for index, (name, series) in enumerate(group.items()):
         style = line_style(index)
         axes.plot(range(len(series)), series, label=name, marker=MARKERS[index % len(MARKERS)], markersize=5, **style)
         if name in spreads:
             bar = {"ecolor": style["color"], "elinewidth": 1.2, "alpha": 0.6}
             axes.errorbar(range(len(series)), series, yerr=spreads[name], fmt="none", **bar)
-        # NaN is a gap (ECE of an empty confident set); it is never the lowest value.
-        if ring_lowest and not np.isnan(series).all():
-            best = int(np.nanargmin(series))
-            axes.plot([best], [series[best]], "o", markersize=12, fillstyle="none", color=style["color"])
 
 
 @styled
@@ -172,7 +163,6 @@ def pareto_picture(
     *,
     title: str = "",
     objective: Literal["ece", "scaled-nll"] = "ece",
-    ax: "Axes | None" = None,
 ) -> "Figure":
     """Every finished trial by validation error and ECE, coloured by the share of samples it saw; the front is ringed.
 
@@ -183,9 +173,9 @@ def pareto_picture(
         front: Whether no other trial is at least as good in all three and better in one.
         title: Text above; empty for none.
         objective: "scaled-nll": `ece` holds the NLL after temperature scaling instead.
-        ax: Axes to draw into; by default those of a new figure.
     """
-    figure, axes = figure_with(ax, 6.4, 4.6)
+    figure = new_figure(6.4, 4.6)
+    axes = figure.subplots()
     points = axes.scatter(error, ece, c=seen, cmap="viridis", vmin=0.0, vmax=1.0, s=42, edgecolors=GREY, linewidths=0.6)
     ringed = [index for index, is_front in enumerate(front) if is_front]
     axes.scatter(

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
@@ -81,19 +81,13 @@ def styled(draw: "Callable[_Arguments, Figure]") -> "Callable[_Arguments, Figure
 
 def new_figure(width: float, height: float) -> "Figure":
     """An empty figure in inches that pyplot does not know; a notebook shows it as a picture."""
-    return _notebook_figure_class()(figsize=(width, height), layout="constrained")
-
-
-@cache
-def _notebook_figure_class() -> "type[Figure]":
-    """A figure class with a picture for notebooks; made here because matplotlib is loaded late."""
     from matplotlib.figure import Figure
 
     class NotebookFigure(Figure):
         def _repr_png_(self) -> bytes:
             return png_bytes(self)
 
-    return NotebookFigure
+    return NotebookFigure(figsize=(width, height), layout="constrained")
 
 
 def figure_with(ax: "Axes | None", width: float, height: float) -> "tuple[Figure, Axes]":

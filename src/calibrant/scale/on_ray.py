@@ -11,7 +11,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,7 +39,13 @@ class RayExecutor:
     """
 
     def __init__(self, address: str | None = None) -> None:
-        self._ray = _ray_module()
+        # Ray prints remarks about lost workers on standard output, where programs expect JSON.
+        os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+        with importing("--executor ray", "Ray", "ray"):
+            import ray
+            import ray.exceptions
+            import ray.util.scheduling_strategies
+        self._ray: Any = ray
         self._started_here = not self._ray.is_initialized()
         self._tasks: dict[Any, str] = {}
         if self._started_here:
@@ -125,7 +132,7 @@ class RayExecutor:
             context = ray.data.DataContext.get_current()
             context.enable_progress_bars = False
             try:
-                for row in _map_rows(rows, _OnePart(function, tuple(parts))).iter_rows():
+                for row in _map_rows(rows, partial(_apply, function, parts)).iter_rows():
                     if "error" in row["outcome"]:
                         raise InvalidInput(row["outcome"]["error"])
                     early[row["number"]] = row["outcome"]["result"]
@@ -190,16 +197,6 @@ def _check_connection(address: str) -> None:
         way_out = "Check that the cluster is running: ray status"
         reason = f"no answer from {address} ({error})"
         raise invalid("address", "be that of a running Ray cluster", reason, way_out) from error
-
-
-def _ray_module() -> Any:
-    # Ray prints remarks about lost workers on standard output, where programs expect JSON.
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
-    with importing("--executor ray", "Ray", "ray"):
-        import ray
-        import ray.exceptions
-        import ray.util.scheduling_strategies
-    return ray
 
 
 def _map_rows(rows: Any, function: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
@@ -268,16 +265,10 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return status.st_size, status.st_mtime_ns
 
 
-@dataclass(frozen=True)
-class _OnePart:
-    """Applies a function to the part of a number. Bad input is returned as a message, without Ray's traceback."""
-
-    function: Callable[[Any], Any]
-    parts: tuple[Any, ...]
-
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        number = row["item"]
-        try:
-            return {"number": number, "outcome": {"result": self.function(self.parts[number])}}
-        except CalibrantError as error:
-            return {"number": number, "outcome": {"error": one_line(error)}}
+def _apply(function: Callable[[Any], Any], parts: Sequence[Any], row: dict[str, Any]) -> dict[str, Any]:
+    """Apply a function to the part of a number. Bad input is returned as a message, without Ray's traceback."""
+    number = row["item"]
+    try:
+        return {"number": number, "outcome": {"result": function(parts[number])}}
+    except CalibrantError as error:
+        return {"number": number, "outcome": {"error": one_line(error)}}

@@ -119,13 +119,7 @@ def fold(
     *,
     executor: Executor | None = None,
 ) -> AccumulatorType:
-    """Apply a function to each part, merge the results into an accumulator in order, and return the accumulator.
-
-    Args:
-        function: See `map_parts`.
-        parts: See `map_parts`.
-        into: Its `merge` is called with each result.
-        executor: See `map_parts`.
+    """Apply a function to each part as `map_parts` does, and call `into.merge` with each result, in order.
 
     >>> from collections import Counter
     >>> class Letters(Counter):
@@ -320,7 +314,8 @@ class ChildProcess:
     def wait(self) -> Ended:
         """Wait until the process ends, and return how it ended."""
         code = self._process.wait()
-        self._close()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         message = ""
         if code < 0:
             message = f"killed by {signal.Signals(-code).name}"
@@ -332,12 +327,7 @@ class ChildProcess:
         """End the process and every process that it started."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._close()
-
-    def _close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self.wait()
 
 
 def task_environment(inherited: Mapping[str, str], slot: int, jobs: int, gpus: int | None = None) -> dict[str, str]:
@@ -353,20 +343,17 @@ def task_environment(inherited: Mapping[str, str], slot: int, jobs: int, gpus: i
     {'OMP_NUM_THREADS': '4', 'CUDA_VISIBLE_DEVICES': '1'}
     """
     made = dict(inherited)
-    cores = os.cpu_count() or 1
-    made.setdefault("OMP_NUM_THREADS", str(max(1, cores // jobs)))
+    made.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs)))
     names = [name for name in inherited.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     if not names:
-        names = [str(number) for number in range(_number_of_gpus() if gpus is None else gpus)]
+        if gpus is None:
+            import torch
+
+            gpus = torch.cuda.device_count()
+        names = [str(number) for number in range(gpus)]
     if jobs > 1 and len(names) > 1:
         made["CUDA_VISIBLE_DEVICES"] = names[slot % len(names)]
     return made
-
-
-def _number_of_gpus() -> int:
-    import torch
-
-    return torch.cuda.device_count()
 
 
 def _reason_in(log: Path) -> str:

@@ -2,7 +2,7 @@
 
 from calibrant.studies.ablation import ablation_spec
 from calibrant.studies.controls import at_budgets
-from calibrant.studies.records import Record, read_records, record_run, record_runs, write_record
+from calibrant.studies.records import Record, read_records, record_run, write_record
 from calibrant.studies.referee import Referee
 from calibrant.studies.study_folder import Study, plan_study
 from calibrant.studies.study_outputs import report_study, run_ablation, run_study
@@ -24,7 +24,6 @@ __all__ = [
     "plan_sweep",
     "read_records",
     "record_run",
-    "record_runs",
     "report_study",
     "run_ablation",
     "run_study",

@@ -1,14 +1,13 @@
 """The paper's ablations: one setting over a grid, or one component after the other."""
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.report import ablation_curves, component_bars
 from calibrant.studies.result_tables import left_out, percent
-from calibrant.studies.study_results import Results, Row
+from calibrant.studies.study_results import Results, Row, or_nan
 from calibrant.studies.study_spec import StudySpec, Variant
 from calibrant.tables import Table, counted
 from calibrant.training import methods
@@ -96,12 +95,7 @@ def _like(value: float, example: object) -> float:
 
 def choose_by_validation(results: Results) -> Row:
     """Return the row with the lowest ECE on the validation set, mean over seeds. The test set is not used."""
-
-    def validation_ece(row: Row) -> float:
-        assert row.validation_ece.mean is not None  # an ECE is always defined
-        return row.validation_ece.mean
-
-    return min(results.rows, key=validation_ece)
+    return min(results.rows, key=lambda row: row.validation_ece.mean or 0.0)
 
 
 _COLUMNS = ("validation ECE", "ECE", "ECE(S95)", "TE", "|S95|", "|S99|", "samples seen, %")
@@ -132,10 +126,10 @@ def ablation_figure(name: str, results: Results) -> "Figure":
     shares = {"|S95|": "share@0.95", "|S99|": "share@0.99"}
     tested = {label: [row.test[metric] for row in results.rows] for label, metric in (errors | shares).items()}
     # ECE(S95) of an empty set is not defined and leaves a gap in the curve.
-    means = {label: _or_nan(each.mean for each in line) for label, line in tested.items()}
+    means = {label: or_nan(each.mean for each in line) for label, line in tested.items()}
     left = {label: means[label] for label in errors}
     right = {label: means[label] for label in shares}
-    spreads = {label: _or_nan(each.spread for each in line) for label, line in tested.items()}
+    spreads = {label: or_nan(each.spread for each in line) for label, line in tested.items()}
     many = all(len(row.seeds) > 1 for row in results.rows)
     bars = "standard deviation over seeds" if many else "standard error or deviation"
     title = f"{results.data}, {results.model}: test set (bars: {bars})"
@@ -144,10 +138,6 @@ def ablation_figure(name: str, results: Results) -> "Figure":
         return component_bars(labels, left, right, spreads=spreads, title=title)
     values, chosen = [float(label) for label in labels], float(_short(name, choose_by_validation(results).label))
     return ablation_curves(values, left, right, parameter=name, chosen=chosen, spreads=spreads, title=title)
-
-
-def _or_nan(values: Iterable[float | None]) -> list[float]:
-    return [math.nan if value is None else value for value in values]
 
 
 def _short(name: str, label: str) -> str:

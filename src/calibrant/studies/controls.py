@@ -4,13 +4,12 @@ A plan saves computing: samples rest, or early epochs have smaller images. Its c
 all data at full size, and as much computing in fewer epochs. A plan of both kinds is also compared with each alone.
 """
 
-import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +18,8 @@ from calibrant.pruning import ConfidencePruner
 from calibrant.report import BudgetLine, budget_curves
 from calibrant.studies.records import Record
 from calibrant.studies.referee import PredictionsOf, Referee
-from calibrant.studies.study_results import AgainstControl, Estimate, Results, Row, estimate
-from calibrant.studies.study_spec import StudySpec, Variant
+from calibrant.studies.study_results import AgainstControl, Estimate, Results, Row, estimate, or_nan
+from calibrant.studies.study_spec import PlannedRun, StudySpec, Variant
 from calibrant.training import Recipe, methods
 from calibrant.training.recipe import flatten
 
@@ -60,57 +59,91 @@ class Controlled:
 
 def find_controls(by_label: Mapping[str, Sequence[Record]]) -> list[Controlled]:
     """Return every plan of one data set and network whose control is among the records, seed by seed."""
-    recipes = _Recipes()
-    everything = [(label, record) for label, records in by_label.items() for record in records]
+    runs = [_Run(label, record, _settings(record)) for label, records in by_label.items() for record in records]
     controlled = []
-    for label, records in by_label.items():
-        plans = [record for record in records if record.has_plan]
+    for label in by_label:
+        plans = [run for run in runs if run.label == label and run.record.has_plan]
         # A control at full size first; then, for a plan of both kinds, each kind alone.
         for resolution, pruning in ((False, False), (True, False), (False, True)):
-            found = [_control_of(plan, everything, recipes, resolution, pruning) for plan in plans]
+            found = [_control_of(plan, runs, resolution, pruning) for plan in plans]
             pairs = [pair for pair in found if pair is not None]
-            if pairs:
-                controlled.append(_joined_seeds(label, pairs))
+            if not pairs:
+                continue
+            full = tuple(pair.full for pair in pairs if pair.full is not None)
+            if len(full) < len(pairs):
+                full = ()
+            # If the cost of a plan differs from seed to seed, its controls may have several names.
+            names = ", ".join(dict.fromkeys(pair.label for pair in pairs))
+            plan_runs = tuple(pair.plan for pair in pairs)
+            controlled.append(Controlled(label, names, plan_runs, tuple(pair.control for pair in pairs), full))
     return controlled
 
 
-_Pair = tuple[Record, str, Record, Record | None]
-"""A plan, the label of its control, the control, and the run with all the computing."""
+class _Run(NamedTuple):
+    label: str
+    record: Record
+    settings: dict[str, Any]
 
 
-def _joined_seeds(label: str, pairs: Sequence[_Pair]) -> Controlled:
-    full_runs = tuple(full for *_, full in pairs if full is not None)
-    if len(full_runs) < len(pairs):
-        full_runs = ()
-    # If the cost of a plan differs from seed to seed, its controls may have several names.
-    control_label = ", ".join(dict.fromkeys(name for _, name, _, _ in pairs))
-    plans = tuple(plan for plan, *_ in pairs)
-    controls = tuple(control for _, _, control, _ in pairs)
-    return Controlled(label, control_label, plans, controls, full_runs)
+class _Pair(NamedTuple):
+    """A plan, the label of its control, the control, and the run with all the computing."""
+
+    plan: Record
+    label: str
+    control: Record
+    full: Record | None
 
 
-def _control_of(
-    plan: Record, others: Sequence[tuple[str, Record]], recipes: "_Recipes", resolution: bool, pruning: bool
-) -> _Pair | None:
+def _settings(record: Record) -> dict[str, Any]:
+    """Return the settings that a plan and its control must share, other than those of the loss."""
+    try:  # parsing fills in settings that an older record lacks
+        recipe = Recipe.parse(record.recipe).model_dump(mode="json")
+    except InvalidInput:  # a method or setting that no longer exists
+        recipe = record.recipe
+    settings = {part: recipe.get(part) for part in ("data", "model", "optimiser", "schedule", "balance")}
+    settings["schedule"] = {**(settings["schedule"] or {}), "resolution": None}
+    settings["precision"] = record.recipe["engine"]["precision"]
+    settings["device"] = record.environment.get("device")
+    settings["loss"] = record.method
+    if record.has_pruning:
+        settings["loss"] = record.method.rpartition("+")[0]
+    return settings
+
+
+def _control_of(run: _Run, others: Sequence[_Run], resolution: bool, pruning: bool) -> _Pair | None:
     """Return a plan with its control, which shares the resolution schedule or the pruning of the plan, or neither."""
+    plan = run.record
     both = plan.resolution and plan.has_pruning
     if plan.compute_share > 0.999 or ((resolution or pruning) and not both):
         return None
     candidates = []
-    whole_runs = []
-    for label, other in others:
-        if other.seed != plan.seed or not recipes.same_but_for_plans(plan, other):
+    longer = []
+    for label, other, settings in others:
+        if other.seed != plan.seed or settings != run.settings or not _same_loss_settings(plan, other):
             continue
         distance = abs(other.compute - plan.compute)
         same_kind = bool(other.resolution) == resolution and other.has_pruning == pruning
-        if same_kind and distance <= _tolerance(plan) and recipes.shares_plan(plan, other):
+        if same_kind and distance <= _tolerance(plan) and _shares_plan(plan, other):
             candidates.append((distance, label, other))
         if not other.has_plan and other.compute > plan.compute + _tolerance(plan):
-            whole_runs.append(other)
+            longer.append(other)
     if not candidates:
         return None
     _, label, control = min(candidates, key=lambda candidate: candidate[:2])
-    return plan, label, control, _whole_run(plan, whole_runs)
+    return _Pair(plan, label, control, _whole_run(plan, longer))
+
+
+def _same_loss_settings(plan: Record, other: Record) -> bool:
+    if other.has_pruning:  # then `_shares_plan` compares all settings
+        return True
+    return all(plan.settings.get(key) == value for key, value in other.settings.items())
+
+
+def _shares_plan(plan: Record, other: Record) -> bool:
+    """Return whether the resolution schedule or the pruning of the other run, if it has one, is the plan's."""
+    if other.resolution and other.resolution != plan.resolution:
+        return False
+    return not other.has_pruning or (other.method, other.settings) == (plan.method, plan.settings)
 
 
 def _whole_run(plan: Record, longer: Sequence[Record]) -> Record | None:
@@ -126,54 +159,6 @@ def _whole_run(plan: Record, longer: Sequence[Record]) -> Record | None:
 
 def _tolerance(plan: Record) -> float:
     return max(TOLERANCE * plan.compute, 0.5 * plan.samples_full / int(plan.recipe["epochs"]))
-
-
-class _Recipes:
-    """Compares the recipes of records. Each is parsed once, which fills in settings that an older record lacks."""
-
-    _PARTS = ("data", "model", "optimiser", "schedule", "balance")
-
-    def __init__(self) -> None:
-        self._parsed: dict[int, Any] = {}
-
-    def _parts(self, record: Record) -> Any:
-        if id(record) not in self._parsed:
-            try:
-                recipe = Recipe.parse(record.recipe).model_dump(mode="json")
-            except InvalidInput:  # a method or setting that no longer exists
-                recipe = record.recipe
-            parts = {part: recipe.get(part) for part in self._PARTS}
-            parts["schedule"] = {**(parts["schedule"] or {}), "resolution": None}
-            self._parsed[id(record)] = parts
-        return self._parsed[id(record)]
-
-    def same_but_for_plans(self, plan: Record, other: Record) -> bool:
-        """Return whether the loss, its settings, schedule, optimiser, data, class balance and precision agree."""
-        if _loss_name(other) != _loss_name(plan):
-            return False
-        loss_settings = other.settings
-        if other.has_pruning:
-            loss_settings = {}
-        if any(plan.settings.get(key) != value for key, value in loss_settings.items()):
-            return False
-        if plan.recipe["engine"]["precision"] != other.recipe["engine"]["precision"]:
-            return False
-        if plan.environment.get("device") != other.environment.get("device"):
-            return False
-        return bool(self._parts(plan) == self._parts(other))
-
-    def shares_plan(self, plan: Record, other: Record) -> bool:
-        """Return whether the resolution schedule or the pruning of the other run, if it has one, is the plan's."""
-        if other.resolution and other.resolution != plan.resolution:
-            return False
-        return not other.has_pruning or (other.method, other.settings) == (plan.method, plan.settings)
-
-
-def _loss_name(record: Record) -> str:
-    """Return the method without its pruning."""
-    if record.has_pruning:
-        return record.method.rpartition("+")[0]
-    return record.method
 
 
 def against_controls(
@@ -268,7 +253,10 @@ def at_budgets(spec: StudySpec, budgets: Sequence[float] = (), *, control: bool 
     plain = spec.model_copy(update={"recipe": shared, "baseline": None})
     rows = list(plain.rows())
     if set(budgets) == {1}:
-        _refuse_plans(plain, rows)
+        for row in rows:
+            if _without_plan(plain, row) is not None:  # at a budget of 1, its row would silently be missing
+                way_out = "Leave --budgets out to use the rate of the plan."
+                raise invalid("budgets", f"have one below 1 for {row.label}", "1 alone", way_out)
     if budgets:
         alone = len(budgets) == 1
         rows = [changed for budget in budgets for row in rows for changed in _at(plain, row, budget, alone=alone)]
@@ -283,14 +271,6 @@ def at_budgets(spec: StudySpec, budgets: Sequence[float] = (), *, control: bool 
     return StudySpec.parse(
         {**spec.model_dump(exclude_unset=True), "recipe": shared, "methods": (), "variants": tuple(rows)}
     )
-
-
-def _refuse_plans(spec: StudySpec, rows: Sequence[Variant]) -> None:
-    """Raise if there is a plan: at a budget of 1 alone it would not be run, and its row would silently be missing."""
-    for row in rows:
-        if _without_plan(spec, row) is not None:
-            way_out = "Leave --budgets out to use the rate of the plan."
-            raise invalid("budgets", f"have one below 1 for {row.label}", "1 alone", way_out)
 
 
 def _at(spec: StudySpec, row: Variant, budget: float, *, alone: bool) -> Iterator[Variant]:
@@ -335,11 +315,13 @@ def _without_plan(spec: StudySpec, row: Variant) -> Variant | None:
     recipe = {key: value for key, value in flatten(row.recipe).items() if key != "budget"}
     if resolution:
         recipe["schedule.resolution"] = []
-    options = dict(row.options)
-    if base is not None:
-        options = _loss_options(spec, row, base)
-    method = base or row.method
-    return Variant(label=method, method=method, options=options, recipe=recipe)
+    if base is None:
+        return Variant(label=row.method, method=row.method, options=row.options, recipe=recipe)
+    # The settings that make the loss alone the same as the loss of the plan.
+    with_plan = _recipe(spec, row).plan().settings
+    alone = _recipe(spec, Variant(label="alone", method=base)).plan().settings
+    options = {key: with_plan[key] for key, value in alone.items() if with_plan.get(key, value) != value}
+    return Variant(label=base, method=base, options=options, recipe=recipe)
 
 
 def _loss_of(row: Variant) -> str | None:
@@ -352,26 +334,21 @@ def _loss_of(row: Variant) -> str | None:
 
 def _recipe(spec: StudySpec, row: Variant) -> Recipe:
     """Return the recipe of a row on the first data set and network."""
-    only = spec.model_copy(update={"methods": (), "variants": (row,), "baseline": None})
-    return only.runs()[0].recipe
+    return _runs(spec, row)[0].recipe
 
 
-def _loss_options(spec: StudySpec, row: Variant, base: str) -> dict[str, Any]:
-    """Return the settings that make the loss alone the same as the loss of the plan."""
-    with_plan = _recipe(spec, row).plan().settings
-    alone: Mapping[str, Any] = _recipe(spec, Variant(label="alone", method=base)).plan().settings
-    return {key: with_plan[key] for key, value in alone.items() if with_plan.get(key, value) != value}
+def _runs(spec: StudySpec, row: Variant) -> tuple[PlannedRun, ...]:
+    return spec.model_copy(update={"methods": (), "variants": (row,), "baseline": None}).runs()
 
 
 def _check_budget(spec: StudySpec, row: Variant) -> None:
     """Raise if a plan cannot meet its budget. The run itself may begin days later."""
-    if _loss_of(row) is not None:
-        recipe = _recipe(spec, row)
-        if recipe.budget != 1 and not recipe.schedule.resolution:
-            try:
-                _pruner(recipe)
-            except InvalidInput as error:
-                raise InvalidInput(f"{row.label}: {error}") from error
+    recipe = _recipe(spec, row)
+    if _loss_of(row) is not None and recipe.budget != 1 and not recipe.schedule.resolution:
+        try:
+            _pruner(recipe)
+        except InvalidInput as error:
+            raise InvalidInput(f"{row.label}: {error}") from error
 
 
 def _pruner(recipe: Recipe) -> ConfidencePruner:
@@ -413,8 +390,7 @@ def _share(spec: StudySpec, row: Variant) -> float | None:
 
 def _control_label(spec: StudySpec, row: Variant, base: str, share: float, options: Mapping[str, Any]) -> str:
     """Return a label such as `nll@96`: by epochs, or by share if the data sets have different numbers of epochs."""
-    only = spec.model_copy(update={"methods": (), "variants": (row,), "baseline": None})
-    lengths = {planned.recipe.epochs for planned in only.runs()}
+    lengths = {planned.recipe.epochs for planned in _runs(spec, row)}
     suffix = ""
     if options:
         suffix = f" ({', '.join(f'{key} {value}' for key, value in options.items())})"
@@ -462,8 +438,28 @@ def budget_lines(results: Results) -> list[BudgetLine]:
         whole = [row for row in full if row.compute_share.mean == 1.0]
         points = {row.compute_share.mean or 0.0: row for row in (*rows, *whole)}
         if len(points) > 1:
-            lines.append(curve_line(name, points, control=any(row.label in controls.values() for row in rows)))
+            lines.append(_line(name, points, control=any(row.label in controls.values() for row in rows)))
     return lines
+
+
+def _line(name: str, points: Mapping[float, Row], *, control: bool) -> BudgetLine:
+    """Return a line through rows by their share of all computing."""
+    nothing = Estimate(None, None, None, ())
+    rows = [points[share] for share in sorted(points)]
+    panels = {
+        "error": [row.test["test_error"] for row in rows],
+        "nll": [row.scaled["nll"] for row in rows],
+        "automated": [row.automation.get("scaled_share@0.99", nothing) for row in rows],
+    }
+    values = {}
+    spreads = {}
+    for panel, estimates in panels.items():
+        values[panel] = or_nan(point.mean for point in estimates)
+        over_seeds = [point if point.over == "seeds" else nothing for point in estimates]
+        spreads[panel] = or_nan(point.spread for point in over_seeds)
+    if control:
+        name = f"{name}, fewer epochs (to beat)"
+    return BudgetLine(name, sorted(points), values, spreads, control=control)
 
 
 def _groups(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -494,30 +490,3 @@ def budget_figure(results: Results) -> "Figure | None":
     seeds = max(len(row.seeds) for row in results.rows)
     bars = " (bars: standard deviation over seeds)" if seeds > 1 else " (one seed)"
     return budget_curves(lines, title=f"{results.data}, {results.model}: what a budget buys{bars}")
-
-
-def curve_line(method: str, points: Mapping[float, Row], *, control: bool) -> BudgetLine:
-    """Return a line through rows by their share of all computing."""
-    none = Estimate(None, None, None, ())
-    shares = sorted(points)
-    rows = [points[share] for share in shares]
-    panels = {
-        "error": [row.test["test_error"] for row in rows],
-        "nll": [row.scaled["nll"] for row in rows],
-        "automated": [row.automation.get("scaled_share@0.99", none) for row in rows],
-    }
-    values = {}
-    spreads = {}
-    for panel, estimates in panels.items():
-        values[panel] = [_number(point.mean) for point in estimates]
-        spreads[panel] = [math.nan] * len(estimates)
-        for place, point in enumerate(estimates):
-            if point.over == "seeds":
-                spreads[panel][place] = _number(point.spread)
-    if control:
-        method = f"{method}, fewer epochs (to beat)"
-    return BudgetLine(method, shares, values, spreads, control=control)
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value

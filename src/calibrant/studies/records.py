@@ -6,8 +6,8 @@
 import glob
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from calibrant.calibration import TemperatureScaling
-from calibrant.checks import whole
 from calibrant.decisions import Policy, Routed, choose_threshold, fit_policy
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid, printable
 from calibrant.files import as_path, content_digest, read_json, sha256_of, write_json
@@ -41,38 +40,14 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 Digest = Annotated[str, Field(max_length=100), AfterValidator(printable_text)]
 Scalar = bool | int | Number | Text | None
 Setting = Scalar | list[Scalar] | list[list[Scalar]]
+Automation = dict[str, float | None]
+"""`share` of the test images that is automated, `accuracy` of that share (None if it is empty); both `scaled_`; and
+both by the `best_` score."""
 
 
 class _Model(BaseModel):
     # Other keys are accepted: a later version may add some.
     model_config = ConfigDict(extra="allow")
-
-
-def _evaluation(content: dict[str, Any]) -> dict[str, Any]:
-    missing = {"share@0.95", "share@0.99"} - Evaluation.from_dict(content).values().keys()
-    if missing:
-        raise ValueError(f"an evaluation with {missing.pop()}")
-    return content
-
-
-def _both(content: dict[str, Any]) -> dict[str, Any]:
-    if set(content) != {"10", "15"}:
-        raise ValueError("evaluations with 10 and with 15 bins")
-    return content
-
-
-def _all_splits(content: dict[str, Any]) -> dict[str, Any]:
-    if set(content) != {"val", "test"}:
-        raise ValueError("digests of val and test")
-    return content
-
-
-EvaluationContent = Annotated[dict[str, Any], AfterValidator(_evaluation)]
-"""The result of `Evaluation.to_dict`."""
-Evaluations = Annotated[dict[str, EvaluationContent], AfterValidator(_both)]
-"""The evaluation for each number of bins; the number is the key, as text."""
-PredictionDigests = Annotated[dict[str, Digest], AfterValidator(_all_splits)]
-"""SHA-256 of a run's predictions on its validation and test parts."""
 
 
 class _Named(_Model):
@@ -81,10 +56,11 @@ class _Named(_Model):
 
 class _Engine(_Model):
     precision: Text
-    tune: bool = False
 
 
 class _Recipe(_Model):
+    """The parts of a recipe that tables need."""
+
     seed: Count
     epochs: Annotated[int, Field(ge=1, lt=2**31)]
     data: _Named
@@ -104,23 +80,44 @@ class _Automation(BaseModel):
     best_share: Fraction | None = None
     best_accuracy: Fraction | None = None
 
+    @model_validator(mode="after")
+    def _accuracy_of_something(self) -> Self:
+        pairs = [(self.share, self.accuracy), (self.scaled_share, self.scaled_accuracy)]
+        if self.best_share is not None:
+            pairs.append((self.best_share, self.best_accuracy))
+        for share, accuracy in pairs:
+            if (share == 0) != (accuracy is None):
+                raise ValueError("an accuracy if something is automated, and none if nothing is")
+        return self
 
-def _automation(content: dict[str, Any]) -> dict[str, Any]:
-    checked = _Automation.model_validate(content)
-    pairs = [(checked.share, checked.accuracy), (checked.scaled_share, checked.scaled_accuracy)]
-    if checked.best_share is not None:
-        pairs.append((checked.best_share, checked.best_accuracy))
-    if any((share == 0) != (accuracy is None) for share, accuracy in pairs):
-        raise ValueError("an accuracy where something is automated, and none where nothing is")
+
+def _as_in(model: type[BaseModel]) -> AfterValidator:
+    """Check a dictionary by a model, and keep the dictionary."""
+
+    def check(content: dict[str, Any]) -> dict[str, Any]:
+        model.model_validate(content)
+        return content
+
+    return AfterValidator(check)
+
+
+def _evaluation(content: dict[str, Any]) -> dict[str, Any]:
+    missing = {"share@0.95", "share@0.99"} - Evaluation.from_dict(content).values().keys()
+    if missing:
+        raise ValueError(f"an evaluation with {missing.pop()}")
     return content
 
 
-AutomationContent = Annotated[dict[str, float | None], AfterValidator(_automation)]
-"""What can be automated at one promised accuracy."""
+EvaluationContent = Annotated[dict[str, Any], AfterValidator(_evaluation)]
+"""The result of `Evaluation.to_dict`."""
+Evaluations = Annotated[dict[Annotated[str, Field(pattern="^1[05]$")], EvaluationContent], Field(min_length=2)]
+"""The evaluation for each number of bins; the number is the key, as text."""
+PredictionDigests = Annotated[dict[Annotated[str, Field(pattern="^(val|test)$")], Digest], Field(min_length=2)]
+"""SHA-256 of a run's predictions on its validation and test parts."""
 
 
 class _Best(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     select: Text
     epoch: Annotated[int, Field(ge=1, lt=2**31)]
@@ -128,24 +125,6 @@ class _Best(BaseModel):
     test_scaled: Evaluations
     validation: EvaluationContent
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-def _best(content: dict[str, Any]) -> dict[str, Any]:
-    _Best.model_validate(content, strict=True)
-    return content
-
-
-BestContent = Annotated[dict[str, Any], AfterValidator(_best)]
-"""The figures of the best epoch."""
-
-
-def _recipe(content: dict[str, Any]) -> dict[str, Any]:
-    _Recipe.model_validate(content)
-    return content
-
-
-RecipeContent = Annotated[dict[str, Any], AfterValidator(_recipe)]
-"""A recipe. Only the parts that tables need are checked."""
 
 
 # Parts of a recipe that change neither the training nor the record of its last epoch.
@@ -202,7 +181,7 @@ class Record(BaseModel):
     method: Text
     seed: Count
     changes: dict[Text, Setting]
-    recipe: RecipeContent
+    recipe: Annotated[dict[str, Any], _as_in(_Recipe)]
     settings: dict[Text, Setting]
     test: Evaluations
     test_scaled: Evaluations
@@ -222,11 +201,11 @@ class Record(BaseModel):
     steps_mode: Text | None
     environment: dict[Text, Scalar]
     predictions_sha256: PredictionDigests
-    automation: dict[Text, AutomationContent] | None = Field(default=None, alias="takeover")
+    automation: dict[Text, Annotated[Automation, _as_in(_Automation)]] | None = Field(default=None, alias="takeover")
     validation_nll_scaled: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     flops: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     flops_full: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    best: BestContent | None = None
+    best: Annotated[dict[str, Any], _as_in(_Best)] | None = None
 
     @model_validator(mode="after")
     def _one_run(self) -> Self:
@@ -311,11 +290,6 @@ class Record(BaseModel):
         return self.has_pruning or bool(self.resolution)
 
     @property
-    def test_cases(self) -> int:
-        """Number of test images."""
-        return int(self.test[str(N_BINS[0])]["n"])
-
-    @property
     def validation_ece(self) -> float:
         """ECE of the validation set, by which hyperparameters are chosen."""
         return float(self.validation["ece"])
@@ -383,15 +357,14 @@ def read_records(folder: str | Path) -> list[Record]:
 
     The changes of a record are those from the current recommendation, not from that of the day it was written.
     """
-    return [_with_current_changes(Record.load(path)) for path in sorted(as_path(folder, "folder").glob("*.json"))]
-
-
-def _with_current_changes(record: Record) -> Record:
-    try:
-        changes = changes_of(Recipe.parse(record.recipe), record.settings)
-    except InvalidInput:
-        return record  # of a method or setting that no longer exists, so there is no recommendation
-    return record.model_copy(update={"changes": changes})
+    records = []
+    for path in sorted(as_path(folder, "folder").glob("*.json")):
+        record = Record.load(path)
+        with suppress(InvalidInput):  # of a method or setting that no longer exists, so there is no recommendation
+            changes = changes_of(Recipe.parse(record.recipe), record.settings)
+            record = record.model_copy(update={"changes": changes})
+        records.append(record)
+    return records
 
 
 def changes_of(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -401,9 +374,15 @@ def changes_of(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> dic
         recipe: The run's recipe.
         settings: Hyperparameters of the method as they were used. None: those that the recipe names.
     """
+    settings = settings or {}
+    if is_own(recipe.method.name):  # recording imports no code of a run, so every option counts as changed
+        defaults = {key: value for key, value in settings.items() if key not in recipe.method.options}
+    else:
+        defaults = dict(recipe.changed({"method.options": {}}).plan().settings)
     usual = flatten(paper_recipe(recipe.data.name).model_dump(mode="json"))
-    usual |= _as_options(_recommended(recipe, settings or {}))
-    ours = flatten(recipe.model_dump(mode="json")) | _as_options(settings or {})
+    usual |= {f"method.options.{key}": value for key, value in defaults.items()}
+    ours = flatten(recipe.model_dump(mode="json"))
+    ours |= {f"method.options.{key}": value for key, value in settings.items()}
     # `select` does not change the training: the last epoch is always recorded.
     left_out = {"seed", "select", "model.name", "method.name"}
     if recipe.schedule.kind != "step":
@@ -413,17 +392,6 @@ def changes_of(recipe: Recipe, settings: Mapping[str, Any] | None = None) -> dic
         for key, value in ours.items()
         if key not in left_out and not key.startswith(_NOT_TRAINING) and usual.get(key) != value
     }
-
-
-def _recommended(recipe: Recipe, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the default settings of the method."""
-    if is_own(recipe.method.name):  # recording imports no code of a run, so every option counts as changed
-        return {key: value for key, value in settings.items() if key not in recipe.method.options}
-    return recipe.changed({"method.options": {}}).plan().settings
-
-
-def _as_options(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"method.options.{key}": value for key, value in settings.items()}
 
 
 def _word(value: Any) -> str:
@@ -441,9 +409,6 @@ def _word(value: Any) -> str:
 _N_RESAMPLES = 400
 TARGETS = (0.98, 0.99)
 CONFIDENCE = 0.95
-Automation = dict[str, float | None]
-"""`share` of the test images that is automated, `accuracy` of that share (None if it is empty); both `scaled_`; and
-both by the `best_` score."""
 
 
 def automation(validation: Predictions, test: Predictions) -> dict[str, Automation]:
@@ -596,51 +561,3 @@ def _without_paths(recipe: Recipe) -> Recipe:
     if recipe.model.weights is not None:
         changed["model.weights"] = recipe.model.weights.rsplit("/", 1)[-1]
     return recipe.changed(changed)
-
-
-@dataclass
-class Recorded:
-    """The result of `record_runs`.
-
-    Attributes:
-        records: What was measured.
-        lines: One line per record, with the run and the file.
-        unfinished: Runs that were not recorded.
-    """
-
-    records: list[Record] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-    unfinished: list[str] = field(default_factory=list)
-
-    def raise_unfinished(self) -> None:
-        """Raise if a run was not recorded."""
-        if self.unfinished:
-            way_out = "Continue them with: calibrant train --resume RUN"
-            raise InvalidInput(f"not finished, so not recorded: {', '.join(self.unfinished)}. {way_out}")
-
-
-def record_runs(
-    runs: Sequence[str | Path], folder: Path, *, concurrent: int | None = None, replace: bool = False
-) -> Recorded:
-    """Measure finished runs and write one JSON file each.
-
-    Args:
-        runs: Run folders.
-        folder: Folder of the records.
-        concurrent: How many runs shared the machine, these included. Only runs with equal numbers are compared in time.
-        replace: Whether to replace a record of the same settings and seed whose outcome differs.
-    """
-    if not runs:
-        raise InvalidInput("record needs at least one run folder. For example: calibrant record runs/* --out results")
-    if concurrent is not None:
-        whole("concurrent", concurrent, 1, "It counts the runs themselves.")
-    recorded = Recorded()
-    for path in runs:
-        run = Run.open(path)
-        if not run.finished:
-            recorded.unfinished.append(str(path))
-            continue
-        recorded.records.append(record_run(run, concurrent_runs=concurrent))
-        file = write_record(recorded.records[-1], folder, replace=replace)
-        recorded.lines.append(f"{path} -> {file}")
-    return recorded

@@ -1,17 +1,19 @@
 """The tables of a study: the paper's, costs, verdicts, plans beside their controls, and calibrated runs."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
+from typing import Literal, NamedTuple, cast
 
-from calibrant.metrics import Evaluation, evaluate
+from calibrant.metrics import evaluate
 from calibrant.metrics.metric import higher_is_better
 from calibrant.metrics.metric import label as common_label
 from calibrant.studies.records import CONFIDENCE
 from calibrant.studies.referee import Difference, check_deciding_metric
 from calibrant.studies.study_folder import Study
 from calibrant.studies.study_results import Estimate, Results, Row, estimate
+from calibrant.studies.study_spec import PlannedRun
 from calibrant.tables import Table, counted
 from calibrant.training import Run
 
@@ -72,51 +74,49 @@ def left_out(results: Results) -> str:
     return f" Not finished (failed or stopped), so in none of these figures: {'; '.join(rows)}."
 
 
-_Column = tuple[str, Callable[[Row], Estimate], str | None]
-"""Heading, the estimate that it shows, and the metric that says which direction is better (None: neither)."""
+class _Column(NamedTuple):
+    """A column: its heading, and the field and the metric of a row that it shows."""
+
+    heading: str
+    part: Literal["test", "scaled", "automation", "ece_15_bins"]
+    metric: str
+
+    def of(self, row: Row) -> Estimate:
+        """Return what the column shows of a row."""
+        estimates = getattr(row, self.part)
+        if isinstance(estimates, Estimate):
+            return estimates
+        return cast("Estimate", estimates.get(self.metric, Estimate(None, None, None, ())))
 
 
-def _test(metric: str) -> Callable[[Row], Estimate]:
-    return lambda row: row.test[metric]
-
-
-def _scaled(metric: str) -> Callable[[Row], Estimate]:
-    return lambda row: row.scaled[metric]
-
-
-_FIRST: tuple[_Column, ...] = (
-    ("ECE", _test("ece"), "ece"),
-    ("ECE +TS", _scaled("ece"), "ece"),
-    ("ECE, 15 bins", lambda row: row.ece_15_bins, "ece"),
-    ("TE", _test("test_error"), "test_error"),
-    ("AUROC", _test("auroc"), "auroc"),
+_FIRST = (
+    _Column("ECE", "test", "ece"),
+    _Column("ECE +TS", "scaled", "ece"),
+    _Column("ECE, 15 bins", "ece_15_bins", "ece"),
+    _Column("TE", "test", "test_error"),
+    _Column("AUROC", "test", "auroc"),
 )
-_SECOND: tuple[_Column, ...] = (
-    ("ECE(S95)", _test("ece@0.95"), "ece"),
-    ("ECE(S95) +TS", _scaled("ece@0.95"), "ece"),
-    ("|S95|", _test("share@0.95"), "share@0.95"),
-    ("|S95| +TS", _scaled("share@0.95"), "share@0.95"),
+_SECOND = (
+    _Column("ECE(S95)", "test", "ece@0.95"),
+    _Column("ECE(S95) +TS", "scaled", "ece@0.95"),
+    _Column("|S95|", "test", "share@0.95"),
+    _Column("|S95| +TS", "scaled", "share@0.95"),
 )
-
-
 _OTHER = (
     "Test set, last epoch, 10 bins. NLL and Brier score (summed over classes) as they are, all else in percent. AURC: "
     "area under the risk-coverage curve; equal mass: ECE of bins that hold equally many cases; classwise: mean over "
     "classes. Lower is better. +TS, ± and marks as above."
 )
-_THIRD: tuple[_Column, ...] = (
-    ("NLL", _test("nll"), "nll"),
-    ("NLL +TS", _scaled("nll"), "nll"),
-    ("Brier", _test("brier"), "brier"),
-    ("Brier +TS", _scaled("brier"), "brier"),
-    ("AURC", _test("aurc"), "aurc"),
-    ("ECE, equal mass", _test("ece_equal_mass"), "ece"),
-    ("ECE, classwise", _test("classwise_ece"), "ece"),
+_THIRD = (
+    _Column("NLL", "test", "nll"),
+    _Column("NLL +TS", "scaled", "nll"),
+    _Column("Brier", "test", "brier"),
+    _Column("Brier +TS", "scaled", "brier"),
+    _Column("AURC", "test", "aurc"),
+    _Column("ECE, equal mass", "test", "ece_equal_mass"),
+    _Column("ECE, classwise", "test", "classwise_ece"),
 )
-_BOTH: tuple[_Column, ...] = (
-    *(_FIRST[0], _FIRST[1], _FIRST[3], _FIRST[4]),
-    *(_SECOND[0], _SECOND[2]),
-)
+_BOTH = (*_FIRST[:2], *_FIRST[3:], _SECOND[0], _SECOND[2])
 _CHOSEN = (
     "As in the first two tables, but of the epoch with the best validation figure (error, NLL, or NLL after scaling) "
     "instead of the last."
@@ -131,43 +131,38 @@ _PROMISED = (
 )
 
 
-def _automated(key: str) -> Callable[[Row], Estimate]:
-    return lambda row: row.automation.get(key, Estimate(None, None, None, ()))
-
-
-_AUTOMATED: tuple[_Column, ...] = (
-    ("at 98 %", _automated("share@0.98"), "share@0.95"),
-    ("at 98 % +TS", _automated("scaled_share@0.98"), "share@0.95"),
-    ("at 99 %", _automated("share@0.99"), "share@0.95"),
-    ("at 99 % +TS", _automated("scaled_share@0.99"), "share@0.95"),
-    ("at 99 %, best score", _automated("best_share@0.99"), "share@0.95"),
-    ("right", _automated("accuracy@0.99"), None),
+_AUTOMATED = (
+    _Column("at 98 %", "automation", "share@0.98"),
+    _Column("at 98 % +TS", "automation", "scaled_share@0.98"),
+    _Column("at 99 %", "automation", "share@0.99"),
+    _Column("at 99 % +TS", "automation", "scaled_share@0.99"),
+    _Column("at 99 %, best score", "automation", "best_share@0.99"),
+    _Column("right", "automation", "accuracy@0.99"),
 )
 
 
 def _table(results: Results, title: str, caption: str, columns: Sequence[_Column]) -> Table:
-    rows = tuple(
-        (row.label, str(len(row.seeds)), *(_cell(read(row), metric) for _, read, metric in columns))
+    rows = [
+        (row.label, str(len(row.seeds)), *(_cell(column.of(row), column.metric) for column in columns))
         for row in results.rows
-    )
-    best = tuple(_best([read(row).mean for row in results.rows], metric) for _, read, metric in columns)
-    heads = ("method", "seeds", *(head for head, _, _ in columns))
-    return Table(title, rows, heads, caption, (frozenset(), frozenset(), *best))
+    ]
+    best = [_best([column.of(row).mean for row in results.rows], column.metric) for column in columns]
+    heads = ("method", "seeds", *(column.heading for column in columns))
+    return Table(title, tuple(rows), heads, caption, (frozenset(), frozenset(), *best))
 
 
-def _cell(estimate: Estimate, metric: str | None) -> str:
-    if metric not in {"nll", "brier"} or estimate.mean is None:
-        return percent(estimate)
-    if estimate.spread is None:
-        return f"{estimate.mean:.4f}"
-    return f"{estimate.mean:.4f} ± {estimate.spread:.4f}"
+def _cell(estimate: Estimate, metric: str) -> str:
+    if metric in {"nll", "brier"}:
+        return _with_spread(estimate, "{:.4f}")
+    return percent(estimate)
 
 
-def _best(values: Sequence[float | None], metric: str | None) -> frozenset[int]:
+def _best(values: Sequence[float | None], metric: str) -> frozenset[int]:
     known = [value for value in values if value is not None]
-    if metric is None or len(set(known)) < 2:  # if all are equal, none is best
+    # If all are equal, none is best. The accuracy at a promised one is a check, not a competition.
+    if metric == "accuracy@0.99" or len(set(known)) < 2:
         return frozenset()
-    top = max(known) if higher_is_better(metric) else min(known)
+    top = max(known) if higher_is_better(metric.removeprefix("scaled_").removeprefix("best_")) else min(known)
     return frozenset(index for index, value in enumerate(values) if value == top)
 
 
@@ -179,9 +174,9 @@ def _costs(results: Results, where: str) -> Table:
             f"{row.samples_seen.mean or 0:,.0f}",
             f"{100 * (row.seen_share.mean or 0):.1f}",
             f"{100 * (row.compute_share.mean or 0):.1f}",
-            _plain(row.train_seconds, "{:.1f}"),
+            _with_spread(row.train_seconds, "{:.1f}"),
             _relative_time(row, base),
-            _plain(row.temperature, "{:.3f}"),
+            _with_spread(row.temperature, "{:.3f}"),
         )
         for row in results.rows
     )
@@ -203,7 +198,7 @@ def _candidates(results: Results, where: str) -> Table:
         (
             row.label,
             str(len(row.seeds)),
-            _plain(row.validation_nll_scaled, "{:.4f}"),
+            _with_spread(row.validation_nll_scaled, "{:.4f}"),
             f"{100 * (row.seen_share.mean or 0):.2f}",
         )
         for row in ordered
@@ -302,10 +297,17 @@ def _brief_differences(results: Results, where: str) -> Table:
     for label in dict.fromkeys(item.label for item in results.differences):
         items = [cells[label, metric, scaled] for metric, scaled in columns]
         seeds = items[0].seeds
-        rows.append((label, f"{seeds[0]} and {seeds[1]}", *(_signed(item) for item in items)))
+        rows.append((label, f"{seeds[0]} and {seeds[1]}", *map(_signed, items)))
     heads = ("method", "seeds", *(_name(metric, scaled) for metric, scaled in columns))
     caption = f"{_EXPLORED} ? means: cannot tell. Intervals are in tables.md."
     return Table(f"{where}: minus {results.baseline}", tuple(rows), heads, caption)
+
+
+def _signed(item: Difference) -> str:
+    if item.difference is None:
+        return "-"
+    verdict = {"cannot tell": "?"}.get(item.verdict, item.verdict)
+    return f"{_difference_and_ends(item)[0]} {verdict}"
 
 
 _CONTROL = (
@@ -346,13 +348,6 @@ def control_table(results: Results) -> Table:
     return Table(title, tuple(rows), (*heads, *verdicts), _CONTROL)
 
 
-def _signed(item: Difference) -> str:
-    if item.difference is None:
-        return "-"
-    verdict = {"cannot tell": "?"}.get(item.verdict, item.verdict)
-    return f"{_difference_and_ends(item)[0]} {verdict}"
-
-
 def metric_label(metric: str) -> str:
     """Return the name of a metric as the paper writes it.
 
@@ -378,29 +373,19 @@ def percent(estimate: Estimate) -> str:
     >>> percent(Estimate(0.0123, 0.001, "seeds", (0.0113, 0.0133)))
     '1.23 ± 0.10'
     """
+    return _with_spread(estimate, "{:.2f}", scale=100)
+
+
+def _with_spread(estimate: Estimate, form: str, *, scale: int = 1) -> str:
     if estimate.mean is None:
         return "-"
-    if estimate.spread is None:
-        return f"{100 * estimate.mean:.2f}"
-    return f"{100 * estimate.mean:.2f} ± {100 * estimate.spread:.2f}"
-
-
-def _plain(estimate: Estimate, form: str) -> str:
-    if estimate.mean is None or not math.isfinite(estimate.mean):
-        return "-"
-    text = form.format(estimate.mean)
-    if estimate.over == "seeds":
-        text += " ± " + form.format(estimate.spread)
+    text = form.format(scale * estimate.mean)
+    if estimate.spread is not None:
+        text += " ± " + form.format(scale * estimate.spread)
     return text
 
 
-_CALIBRATED_COLUMNS = (
-    ("TE", "test_error"),
-    ("ECE", "ece"),
-    ("AUROC", "auroc"),
-    ("ECE(S95)", "ece@0.95"),
-    ("|S95|", "share@0.95"),
-)
+_CALIBRATED_METRICS = ("test_error", "ece", "auroc", "ece@0.95", "share@0.95")
 _CALIBRATED = (
     "In percent, test set, 10 bins: the test predictions after the calibrator of each run, which was fitted on a part "
     "of its validation cases; the other tables show raw figures (--raw leaves this one out). "
@@ -410,38 +395,36 @@ _CALIBRATED = (
 
 def calibrated_tables(study: Study) -> list[Table]:
     """Return a table for each data set and network: the runs after calibration by their own calibrators."""
-    groups: dict[tuple[str, str], dict[str, list[Evaluation]]] = {}
-    without: dict[tuple[str, str], list[str]] = {}
-    unchanged: dict[tuple[str, str], list[str]] = {}
+    places: dict[tuple[str, str], list[PlannedRun]] = {}
     for planned in study.finished():
+        places.setdefault(planned.place, []).append(planned)
+    tables = [_calibrated_table(study, runs) for runs in places.values()]
+    return [table for table in tables if table.rows]
+
+
+def _calibrated_table(study: Study, runs: Sequence[PlannedRun]) -> Table:
+    values: dict[str, list[dict[str, float | None]]] = {}
+    without = []
+    unchanged = []
+    for planned in runs:
         run = Run.open(study.folder(planned))
         policy = run.policy()
         if policy is None or policy.calibrator is None:
-            without.setdefault(planned.place, []).append(planned.name)
+            without.append(planned.name)
             continue
         if policy.calibrator.identity_:
-            unchanged.setdefault(planned.place, []).append(planned.name)
+            unchanged.append(planned.name)
         calibrated = policy.calibrate(run.predictions("test"))
-        groups.setdefault(planned.place, {}).setdefault(planned.label, []).append(evaluate(calibrated, n_bins=10))
-    return [
-        _calibrated_table(place, rows, without.get(place, []), unchanged.get(place, []))
-        for place, rows in groups.items()
-    ]
-
-
-def _calibrated_table(
-    place: tuple[str, str], rows: dict[str, list[Evaluation]], without: list[str], unchanged: list[str]
-) -> Table:
+        values.setdefault(planned.label, []).append(evaluate(calibrated, n_bins=10).values())
     caption = _CALIBRATED
     if without:
         caption += f" Without a calibrator, so not here: {', '.join(without)}."
     if unchanged:
         caption += f" Raw here, too, because nothing could be fitted: {', '.join(unchanged)}."
-    cells = []
-    for label, evaluations in rows.items():
-        values = [evaluation.values() for evaluation in evaluations]
-        means = [percent(estimate([of_run[metric] for of_run in values])) for _, metric in _CALIBRATED_COLUMNS]
-        cells.append((label, *means))
-    title = f"{place[0]}, {place[1]}: with each run's own calibrator"
-    columns = ("method", *(heading for heading, _ in _CALIBRATED_COLUMNS))
-    return Table(title, cells, columns, caption)
+    rows = []
+    for label, of_runs in values.items():
+        estimates = [estimate([of_run[metric] for of_run in of_runs]) for metric in _CALIBRATED_METRICS]
+        rows.append((label, *map(percent, estimates)))
+    data, model = runs[0].place
+    columns = ("method", *map(metric_label, _CALIBRATED_METRICS))
+    return Table(f"{data}, {model}: with each run's own calibrator", rows, columns, caption)

@@ -221,23 +221,19 @@ class Study(Displayed):
             test = Run.open(folders[record.predictions_sha256["test"]]).predictions("test")
             return scaled_by(test, record.temperature) if scaled else test
 
+        pending = self.pending()
         baseline = self.spec.baseline_label()
         results = []
         for place, group in groups.items():
             summary = summarise(group, baseline, predictions_of=predictions_of, decides=self.spec.decides)
             controls = against_controls(group, predictions_of)
             uncontrolled = plans_without_control(group, controls)
-            unfinished = self._unfinished(place)
+            unfinished: dict[str, tuple[int, ...]] = {}  # a table must say what it leaves out
+            for planned in pending:
+                if planned.place == place:
+                    unfinished[planned.label] = (*unfinished.get(planned.label, ()), planned.recipe.seed)
             results.append(replace(summary, unfinished=unfinished, controls=controls, uncontrolled=uncontrolled))
         return results
-
-    def _unfinished(self, place: tuple[str, str]) -> dict[str, tuple[int, ...]]:
-        """Return the seeds that have not finished, by row: a table must say what it leaves out."""
-        seeds: dict[str, tuple[int, ...]] = {}
-        for planned in self.pending():
-            if planned.place == place:
-                seeds[planned.label] = (*seeds.get(planned.label, ()), planned.recipe.seed)
-        return seeds
 
     def _check_same_data(self, runs: list[PlannedRun]) -> None:
         """Raise if runs share the name of their data but not the data: a file may change while a study grows."""
@@ -253,8 +249,6 @@ class Study(Displayed):
                     f"{planned.recipe.data.name} has changed in between. Remove the older ones from "
                     f"{self.path / 'runs'} and run the study again."
                 )
-
-    # Bookkeeping.
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -278,7 +272,7 @@ def _shown_progress(study: Study, pending: Sequence[PlannedRun]) -> Iterator[Cal
     console = Console(stderr=True)
     columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True)
-    task = bar.add_task("", total=len(pending))
+    all_runs = bar.add_task("", total=len(pending))
     shown = 0
 
     def write(line: str) -> None:
@@ -286,10 +280,14 @@ def _shown_progress(study: Study, pending: Sequence[PlannedRun]) -> Iterator[Cal
 
     def update(ended: list[Ended]) -> None:
         nonlocal shown
-        for run in ended[shown:]:
-            write(f"{run.task}: {_outcome(study, run)}")
+        for task in ended[shown:]:
+            outcome = "failed"  # the reason is in the error at the end, where nobody misses it
+            if not task.code:
+                test = Run.open(study.path / "runs" / task.task).summary["test"]
+                outcome = f"test error {test['test_error']:.2%}, ECE {test['ece']:.2%}"
+            write(f"{task.task}: {outcome}")
         shown = len(ended)
-        bar.update(task, completed=shown)
+        bar.update(all_runs, completed=shown)
 
     finished = len(study.runs) - len(pending)
     write(f"{counted(len(study.runs), 'run')}, {finished} of them finished before, {len(pending)} to run")
@@ -297,10 +295,3 @@ def _shown_progress(study: Study, pending: Sequence[PlannedRun]) -> Iterator[Cal
         if console.is_terminal:
             stack.enter_context(bar)
         yield update
-
-
-def _outcome(study: Study, ended: Ended) -> str:
-    if ended.code:
-        return "failed"  # the reason is in the error at the end, where nobody misses it
-    test = Run.open(study.path / "runs" / ended.task).summary["test"]
-    return f"test error {test['test_error']:.2%}, ECE {test['ece']:.2%}"

@@ -3,7 +3,7 @@
 import csv
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput, invalid
 from calibrant.files import write_json, write_text
 from calibrant.report import ReportEntry, Section, save_figure, write_report
-from calibrant.scale import Executor
 from calibrant.studies.ablation import ablation_figure, ablation_table, choose_by_validation
 from calibrant.studies.controls import budget_figure
 from calibrant.studies.records import write_record
@@ -25,33 +24,27 @@ from calibrant.training import Run
 
 @dataclass
 class Outcome:
-    """The result of running a study.
+    """The result of running a study or a sweep.
 
     Attributes:
-        study: The study.
-        failed: The error to raise in the end, if runs failed.
-        files: Tables and pages that were written.
+        failed: Why runs, workers or records failed. Empty if none did.
+        files: Tables, pictures and pages that were written.
         text: The tables for people.
         content: The same as plain JSON values.
-        complaints: One sentence for each record that was not written.
     """
 
-    study: Study
-    failed: CheckFailed | None = None
+    failed: str = ""
     files: list[Path] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
     content: dict[str, Any] = field(default_factory=dict)
-    complaints: list[str] = field(default_factory=list)
 
     def _repr_html_(self) -> str:
         return preformatted(self.describe())
 
     def raise_failures(self) -> None:
-        """Raise if runs failed, or if a record could not be written."""
-        if self.failed is not None:
-            raise self.failed
-        if self.complaints:
-            raise CheckFailed("; ".join(self.complaints))
+        """Raise if something failed."""
+        if self.failed:
+            raise CheckFailed(self.failed)
 
     def describe(self) -> str:
         """Return the tables and the names of the files, for people."""
@@ -62,61 +55,37 @@ class Outcome:
 
 
 def run_study(
-    study: Study,
-    *,
-    jobs: int | None = None,
-    data_dir: Path | None = None,
-    trust_code: bool = False,
-    executor: Executor | None = None,
-    record: Path | None = None,
-    page: bool = False,
-    raw: bool = False,
+    study: Study, *, record: Path | None = None, page: bool = False, raw: bool = False, **how: Any
 ) -> Outcome:
     """Run what is not finished, and write tables, pages and records of what is.
 
     Args:
         study: The study.
-        jobs: How many runs at once, each in a process of its own. None: 1, or as many as the executor can run.
-        data_dir: Folder of the image sets.
-        trust_code: Whether to run code of the user's own that was not used on this machine before.
-        executor: Where the runs are made. None: this machine.
         record: Folder for one JSON per finished run. None: none are written.
         page: Whether to write report pages.
         raw: Leave out the table of the calibrated runs.
+        how: `jobs`, `data_dir`, `trust_code` and `executor` of `Study.run`.
     """
-    outcome = _run(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code, executor=executor)
+    outcome = _run(study, how, record)
     all_results = study.results()
-    outcome.content = study_json(study, all_results)
-    # If no run has finished, there are no tables, and `failed` says why.
-    if all_results:
-        extra = [] if raw else calibrated_tables(study)
-        outcome.files = [*write_tables(study, all_results, extra=extra), *write_curves(study, all_results)]
-        tables = [table for results in all_results for table in paper_tables(results, brief=True)]
-        outcome.text = [table.terminal() + "\n" for table in (*tables, *extra)]
-        if page:
-            try:
-                outcome.files += write_pages(study, all_results, data_dir=data_dir, raw=raw)
-            except InvalidInput as error:  # plotly or jinja2 is not installed
-                outcome.text.append(f"no report page: {error}")
-    if record is not None:
-        outcome.complaints = record_all(study, record)
+    outcome.content = _json(study, all_results)
+    if not all_results:  # no run has finished, and `failed` says why
+        return outcome
+    extra = [] if raw else calibrated_tables(study)
+    outcome.files = [*write_tables(study, all_results, extra=extra), *_write_curves(study, all_results)]
+    tables = [table for results in all_results for table in paper_tables(results, brief=True)]
+    outcome.text = [table.terminal() + "\n" for table in (*tables, *extra)]
+    if page:
+        try:
+            outcome.files += report_study(study, all_results=all_results, data_dir=how.get("data_dir"), raw=raw)
+        except InvalidInput as error:  # plotly or jinja2 is not installed
+            outcome.text.append(f"no report page: {error}")
     return outcome
 
 
-def run_ablation(
-    study: Study,
-    name: str,
-    *,
-    jobs: int | None = None,
-    data_dir: Path | None = None,
-    trust_code: bool = False,
-    executor: Executor | None = None,
-    record: Path | None = None,
-) -> Outcome:
+def run_ablation(study: Study, name: str, *, record: Path | None = None, **how: Any) -> Outcome:
     """Run the study of an ablation, choose by validation, and write its table and its figure. See `run_study`."""
-    outcome = _run(study, jobs=jobs, data_dir=data_dir, trust_code=trust_code, executor=executor)
-    if record is not None:
-        outcome.complaints = record_all(study, record)
+    outcome = _run(study, how, record)
     all_results = study.results()
     if not all_results:
         return outcome
@@ -125,11 +94,7 @@ def run_ablation(
     chosen = choose_by_validation(results)
     outcome.files = write_tables(study, all_results, extra=[table])
     outcome.files += save_figure(ablation_figure(name, results), study.path / name)
-    outcome.content = {
-        "ablation": name,
-        "chosen_on_validation": chosen.label,
-        **study_json(study, all_results),
-    }
+    outcome.content = {"ablation": name, "chosen_on_validation": chosen.label, **_json(study, all_results)}
     test = ", ".join(
         f"{label} {percent(chosen.test[metric])}"
         for label, metric in (("ECE", "ece"), ("TE", "test_error"), ("ECE(S95)", "ece@0.95"), ("|S95|", "share@0.95"))
@@ -141,19 +106,26 @@ def run_ablation(
     return outcome
 
 
-def _run(
-    study: Study, *, jobs: int | None, data_dir: Path | None, trust_code: bool, executor: Executor | None
-) -> Outcome:
-    """Run what is not finished. Failures are kept, so that the finished runs can be shown first."""
+def _run(study: Study, how: dict[str, Any], record: Path | None) -> Outcome:
+    """Run what is not finished and write records. Failures are kept, so that the finished runs can be shown first."""
     study.pending()  # raises before the warning if a run has other settings
     _warn_of_forgotten_runs(study)
+    outcome = Outcome()
     try:
-        study.run(jobs=jobs, data_dir=data_dir, show_progress=True, trust_code=trust_code, executor=executor)
-    except CheckFailed as failed:
-        return Outcome(study, failed)
+        study.run(show_progress=True, **how)
+    except CheckFailed as error:
+        outcome.failed = str(error)
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt("stopped; run the same command again to continue") from error
-    return Outcome(study)
+    if record is not None:
+        complaints = []
+        for planned in study.finished():
+            try:
+                write_record(study.record(planned), record)
+            except InvalidInput as error:
+                complaints.append(str(error))
+        outcome.failed = outcome.failed or "; ".join(complaints)
+    return outcome
 
 
 def _warn_of_forgotten_runs(study: Study) -> None:
@@ -174,21 +146,10 @@ def _warn_of_forgotten_runs(study: Study) -> None:
         )
 
 
-def record_all(study: Study, folder: Path) -> list[str]:
-    """Write a record of every finished run. Return one sentence for each record that was not written."""
-    complaints = []
-    for planned in study.finished():
-        try:
-            write_record(study.record(planned), folder)
-        except InvalidInput as error:
-            complaints.append(str(error))
-    return complaints
-
-
 # Files.
 
 
-def study_json(study: Study, all_results: Sequence[Results]) -> dict[str, Any]:
+def _json(study: Study, all_results: Sequence[Results]) -> dict[str, Any]:
     """Return all results of a study as plain values, in fractions."""
     done = {planned.name for planned in study.finished()}
     return {
@@ -205,15 +166,12 @@ def write_tables(study: Study, all_results: Sequence[Results], *, extra: Sequenc
     paths = [study.path / name for name in ("tables.md", "tables.tex", "comparison.json", "runs.csv")]
     write_text(paths[0], "\n".join(table.markdown() for table in tables))
     write_text(paths[1], "\n".join(table.latex() for table in tables))
-    write_json(paths[2], study_json(study, all_results))
+    write_json(paths[2], _json(study, all_results))
     write_text(paths[3], runs_csv(study))
     return paths
 
 
-_COSTS = (
-    *("method", "seed", "samples_seen", "seen_share", "samples_scored", "compute_share", "flops", "train_seconds"),
-    "temperature",
-)
+_COSTS = ("samples_seen", "seen_share", "samples_scored", "compute_share", "flops", "train_seconds")
 
 
 def runs_csv(study: Study) -> str:
@@ -225,17 +183,7 @@ def runs_csv(study: Study) -> str:
     for planned in study.finished():
         record = study.record(planned)
         line: dict[str, Any] = {"data": record.data, "model": record.model, "label": planned.label}
-        for key in (
-            "method",
-            "seed",
-            "samples_seen",
-            "seen_share",
-            "samples_scored",
-            "compute_share",
-            "flops",
-            "train_seconds",
-        ):
-            line[key] = getattr(record, key)
+        line |= {key: getattr(record, key) for key in ("method", "seed", *_COSTS)}
         for scaled, prefix in ((False, ""), (True, "scaled_")):
             line |= {f"{prefix}{name}": value for name, value in record.evaluation(scaled=scaled).values().items()}
             line[f"{prefix}ece_15_bins"] = record.value("ece", n_bins=15, scaled=scaled)
@@ -247,11 +195,11 @@ def runs_csv(study: Study) -> str:
     return out.getvalue()
 
 
-def write_pages(
+def report_study(
     study: Study,
-    all_results: Sequence[Results] | None = None,
-    *,
     path: str | Path | None = None,
+    *,
+    all_results: Sequence[Results] | None = None,
     raw: bool = False,
     **settings: Any,
 ) -> list[Path]:
@@ -259,9 +207,9 @@ def write_pages(
 
     Args:
         study: The study.
-        all_results: The result of `study.results()`. None: compute it.
         path: The page, if there is one data set and network. None: `report.html` in the folder of the study, or one
             page for each data set and network.
+        all_results: The result of `study.results()`. None: compute it.
         raw: Leave out the calibrators and rules of the runs.
         settings: Further arguments of `write_report`.
     """
@@ -273,6 +221,8 @@ def write_pages(
         entries = places.setdefault(planned.place, {})
         if planned.label not in entries:
             entries[planned.label] = ReportEntry(name, run.predictions("test"), run)
+    if not places:
+        raise InvalidInput(f"study {study.path} has no finished run yet. Run it: calibrant compare --out {study.path}")
     if path is not None and len(places) > 1:
         raise invalid("path", "be left out for a study of several data sets or networks", str(path))
     if all_results is None:
@@ -285,7 +235,7 @@ def write_pages(
         extra = [table for table in tables if table.title.startswith(f"{data}, {model}:")]
         merged = {"title": f"{data}, {model}: what may each model decide alone?", **settings}
         target = study.path / name if path is None else path
-        sections = _sections(results, extra)
+        sections = study_sections(results, extra)
         pages.append(write_report(list(entries.values()), target, raw=raw, sections=sections, **merged))
     if len(places) > 1:
         # A page from the time when the study had one data set would look like the whole study.
@@ -293,7 +243,10 @@ def write_pages(
     return pages
 
 
-def _sections(results: Results, extra: Sequence[Table] = ()) -> list[Section]:
+_CURVE = "Error, NLL and what may be automated over the share of updates, with a line for each plan and its control."
+
+
+def study_sections(results: Results, extra: Sequence[Table] = ()) -> list[Section]:
     """Return the tables of the study for a page. The budget curve goes with the table of plans."""
     sections = []
     for table in (*paper_tables(results), *extra):
@@ -305,36 +258,7 @@ def _sections(results: Results, extra: Sequence[Table] = ()) -> list[Section]:
     return sections
 
 
-_CURVE = "Error, NLL and what may be automated over the share of updates, with a line for each plan and its control."
-
-
-def report_study(
-    sources: Sequence[str | Path],
-    path: str | Path | None = None,
-    *,
-    not_for_studies: Mapping[str, Any],
-    **settings: Any,
-) -> list[Path]:
-    """Write the pages of a study.
-
-    Args:
-        sources: The folder of the study, alone.
-        path: The page, if the study has one data set and network.
-        not_for_studies: Arguments that do not apply to a study. One that is not None raises.
-        settings: `raw`, `groups`, and further arguments of `write_report`.
-    """
-    if len(sources) > 1:
-        raise invalid("sources", "be one study alone, or runs and files", f"{len(sources)} sources")
-    for name, value in not_for_studies.items():
-        if value is not None:
-            raise invalid(name, "be left out for a study, whose runs have their own", str(value))
-    study = Study(sources[0])
-    if not study.finished():
-        raise InvalidInput(f"study {study.path} has no finished run yet. Run it: calibrant compare --out {study.path}")
-    return write_pages(study, path=path, **settings)
-
-
-def write_curves(study: Study, all_results: Sequence[Results]) -> list[Path]:
+def _write_curves(study: Study, all_results: Sequence[Results]) -> list[Path]:
     """Write the budget curve of each data set and network as `budget.svg` and `budget.png`."""
     paths: list[Path] = []
     for results in all_results:

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -157,6 +157,11 @@ def estimate(values: Sequence[float | None], deviations: Sequence[float | None] 
     return Estimate(mean, deviations[0], "images", tuple(values))
 
 
+def or_nan(values: Iterable[float | None]) -> list[float]:
+    """Return the values for a plot, in which NaN is a gap."""
+    return [math.nan if value is None else value for value in values]
+
+
 def summarise_row(label: str, records: Sequence[Record]) -> Row:
     """Return one row from the records of its seeds."""
     ordered = sorted(records, key=lambda record: record.seed)
@@ -215,7 +220,7 @@ def _binomial_error(name: str, figures: dict[str, float | None], record: Record)
     value = figures[name]
     if value is None:
         return None
-    cases = float(record.test_cases)
+    cases = float(record.test["10"]["n"])
     if "accuracy" in name:
         if value in {0.0, 1.0}:
             return None

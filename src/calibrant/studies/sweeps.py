@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field
 
 from calibrant.checks import whole
-from calibrant.errors import CalibrantError, CheckFailed, InvalidInput, importing, invalid
-from calibrant.files import as_path, content_digest, output_error, parse_json, read_toml, write_json, write_text
+from calibrant.errors import CalibrantError, InvalidInput, importing, invalid
+from calibrant.files import as_path, content_digest, output_error, read_toml, write_json, write_text
 from calibrant.report import pareto_picture, save_figure
 from calibrant.scale import Executor, Task, run_tasks
-from calibrant.tables import Displayed, Table, counted, preformatted
+from calibrant.studies.study_outputs import Outcome
+from calibrant.tables import Displayed, Table, counted
 from calibrant.training import (
     Recipe,
     Reporter,
-    Run,
     TrainingDiverged,
     make_reporter,
     methods,
@@ -121,11 +121,6 @@ def search_space(method: str, asked: Sequence[str] = ()) -> Space:
             f"method {method!r} has no setting with a usual range. Say what to vary: --search optimiser.lr=0.01:0.3:log"
         )
     return space
-
-
-def recipe_key(name: str) -> str:
-    """Return the recipe key of a searched setting. A name that is no recipe key is a setting of the method."""
-    return name if name in recipe_keys() else f"method.options.{name}"
 
 
 def _parse(word: str, settings: Any) -> tuple[str, Range | Categorical]:
@@ -280,19 +275,14 @@ class Sweep(Displayed):
                 sampler=optuna.samplers.TPESampler(seed=sampler_seed),
                 load_if_exists=True,
             )
-            self._check_same(study)
+            search = {"recipe": _essence(self.recipe), "space": repr(self.space), "objective": self.spec.objective}
+            if "sweep" not in study.user_attrs:
+                study.set_user_attr("sweep", search)
+            elif study.user_attrs["sweep"] != search:
+                raise InvalidInput(
+                    f"study {self.spec.name!r} in this storage searches something else. Choose another --name or --out."
+                )
         return study
-
-    def _check_same(self, study: "OptunaStudy") -> None:
-        """Raise if the study in the storage has another recipe, space or objective."""
-        ours = {"recipe": _essence(self.recipe), "space": repr(self.space), "objective": self.spec.objective}
-        stored = study.user_attrs.get("sweep")
-        if stored is None:
-            study.set_user_attr("sweep", json.dumps(ours, sort_keys=True))
-        elif _parse_search(stored) != ours:
-            raise InvalidInput(
-                f"study {self.spec.name!r} in this storage searches something else. Choose another --name or --out."
-            )
 
     # Running.
 
@@ -336,7 +326,11 @@ class Sweep(Displayed):
     def _train(self, trial: "Trial", data_dir: Path | None, reporter: Reporter) -> tuple[float, float, float]:
         from torch import OutOfMemoryError
 
-        changes = {recipe_key(key): where.suggest(trial, key) for key, where in self.space.items()}
+        changes = {}
+        for name, values in self.space.items():
+            # A name that is no recipe key is a setting of the method.
+            key = name if name in recipe_keys() else f"method.options.{name}"
+            changes[key] = values.suggest(trial, name)
         try:
             recipe = self.recipe.changed(changes)
             recipe.plan()
@@ -355,9 +349,6 @@ class Sweep(Displayed):
             # Optuna marks the trial as failed. The next call trains the same settings and continues the run folder.
             self.study.enqueue_trial(trial.params)
             raise
-        return self._values(trial, run)
-
-    def _values(self, trial: "Trial", run: Run) -> tuple[float, float, float]:
         summary = run.summary
         test = summary["test"]
         trial.set_user_attr("test", {"test_error": test["test_error"], "ece": test["ece"]})
@@ -376,10 +367,7 @@ class Sweep(Displayed):
     def finished(self) -> "list[FrozenTrial]":
         """Return the trials that ran to their end."""
         with _storage_errors(self._url):
-            trials = self.study.get_trials(deepcopy=False, states=(load_optuna().trial.TrialState.COMPLETE,))
-        for trial in trials:
-            _check_attributes(trial)
-        return trials
+            return self.study.get_trials(deepcopy=False, states=(load_optuna().trial.TrialState.COMPLETE,))
 
     def stopped(self) -> "list[FrozenTrial]":
         """Return the trials that diverged or were not possible."""
@@ -388,7 +376,6 @@ class Sweep(Displayed):
 
     def front(self) -> "list[FrozenTrial]":
         """Return the Pareto front, sorted by validation error. Of trials with the same settings it has the first."""
-        self.finished()  # raises for trials that are not ours
         first: dict[str, FrozenTrial] = {}
         for trial in sorted(self.study.best_trials, key=lambda trial: (trial.values, trial.number)):
             first.setdefault(json.dumps(trial.params, sort_keys=True), trial)
@@ -404,30 +391,6 @@ def _give_up(trial: "Trial", reason: str) -> Exception:
 def _essence(recipe: Recipe) -> dict[str, Any]:
     """Return the settings that a search depends on: not how a run is executed, nor what is fitted after it."""
     return recipe.model_dump(mode="json", exclude={"engine", "calibration"}, exclude_none=True)
-
-
-def _parse_search(content: str) -> dict[str, Any]:
-    try:
-        search = parse_json(content, "the study")
-        return {**search, "recipe": _essence(Recipe.parse(search["recipe"]))}
-    except (ValueError, TypeError, KeyError):
-        return {}  # somebody else's study
-
-
-class _Attributes(BaseModel):
-    """What a finished trial says about its run. Anybody who can write to the storage may have written it."""
-
-    run: Annotated[str, Field(pattern="^trial-[0-9a-f]{12}$")]
-    test: dict[Literal["test_error", "ece"], Annotated[float, Field(ge=0, le=1)]]
-
-
-def _check_attributes(trial: "FrozenTrial") -> None:
-    try:
-        attributes = _Attributes.model_validate(trial.user_attrs)
-    except ValidationError as error:
-        raise invalid(f"trial {trial.number}", "be one of ours", "attributes of other types") from error
-    if len(attributes.test) != 2 or len(trial.values or ()) != 3:
-        raise invalid(f"trial {trial.number}", "be one of ours", "other figures")
 
 
 # Running it, here or in several processes.
@@ -463,36 +426,6 @@ def plan_sweep(
     return Sweep(folder, spec, storage=storage or os.environ.get(_STORAGE), trust_code=trust_code)
 
 
-@dataclass(frozen=True)
-class SweepOutcome:
-    """The result of running a sweep.
-
-    Attributes:
-        sweep: The sweep.
-        text: The front and the files that were written, for people.
-        content: The same as plain JSON values.
-        broken: One sentence for each worker process that failed.
-        jobs: Number of worker processes.
-    """
-
-    sweep: Sweep
-    text: str
-    content: dict[str, Any]
-    broken: list[str]
-    jobs: int
-
-    def _repr_html_(self) -> str:
-        return preformatted(self.text)
-
-    def raise_failures(self) -> None:
-        """Raise if worker processes failed, or if no trial finished."""
-        if self.broken:
-            raise CheckFailed(f"{len(self.broken)} of {self.jobs} workers failed: {'; '.join(self.broken)}")
-        failed = failures(self.sweep)
-        if failed and not self.sweep.finished():
-            raise CheckFailed(f"no trial finished, {len(failed)} failed. The first: {failed[0]}")
-
-
 def run_sweep(
     sweep: Sweep,
     *,
@@ -502,7 +435,7 @@ def run_sweep(
     storage: str | None = None,
     data_dir: Path | None = None,
     executor: Executor | None = None,
-) -> SweepOutcome:
+) -> Outcome:
     """Search, here or in several processes, and write the results.
 
     Args:
@@ -514,11 +447,11 @@ def run_sweep(
         data_dir: Folder of the image sets.
         executor: Where the processes run. None: this machine. Other machines must see the folder of the sweep.
     """
-    broken = []
     if jobs is None:
         jobs = 1
         if executor is not None:
             jobs = min(trials, executor.capacity(_worker(sweep, 1)))
+    outcome = Outcome()
     if executor is None and jobs == 1:
         sweep.run(trials=trials, timeout=timeout, data_dir=data_dir, reporter=make_reporter())
     else:
@@ -530,9 +463,15 @@ def run_sweep(
             executor.check_shared(sweep.path.absolute() / "sweep.toml")
         ended = run_tasks(tasks, jobs=jobs, executor=executor)
         broken = [f"{worker.task}: {worker.message}" for worker in ended if worker.code]
-    files = write_sweep(sweep)
-    text = f"{front_table(sweep).terminal()}\n\nwritten: {', '.join(str(path) for path in files)}"
-    return SweepOutcome(sweep, text, sweep_json(sweep), broken, jobs)
+        if broken:
+            outcome.failed = f"{len(broken)} of {jobs} workers failed: {'; '.join(broken)}"
+    failed = failures(sweep)
+    if failed and not outcome.failed and not sweep.finished():
+        outcome.failed = f"no trial finished, {len(failed)} failed. The first: {failed[0]}"
+    outcome.text = [f"{front_table(sweep).terminal()}\n"]
+    outcome.files = write_sweep(sweep)
+    outcome.content = sweep_json(sweep)
+    return outcome
 
 
 def _worker(sweep: Sweep, number: int, arguments: Sequence[str] = (), storage: str | None = None) -> Task:
@@ -586,7 +525,11 @@ def front_table(sweep: Sweep) -> Table:
         rows.append((str(trial.number), *figures, settings))
     title = f"{sweep.recipe.data.name}, {sweep.recipe.model.name}, {sweep.spec.method}: Pareto front"
     unit = "In percent" if sweep.spec.objective == "ece" else "In percent but for the NLL"
-    caption = f"{unit}; {_how_trials_ended(sweep)} The search saw the validation columns only."
+    ended = f"{counted(len(sweep.finished()), 'trial')} finished"
+    failed = failures(sweep)
+    if failed:
+        ended += f", {len(failed)} failed (the first: {failed[0].rstrip('.')})"
+    caption = f"{unit}; {ended}. The search saw the validation columns only."
     heads = ("trial", "validation TE", sweep.spec.objectives[1], "samples seen", "test TE", "test ECE", "settings")
     return Table(title, tuple(rows), heads, caption)
 
@@ -594,15 +537,6 @@ def front_table(sweep: Sweep) -> Table:
 def failures(sweep: Sweep) -> list[str]:
     """Return why trials failed: they diverged or were not possible."""
     return [" ".join(trial.user_attrs.get("stopped", "").split()) for trial in sweep.stopped()]
-
-
-def _how_trials_ended(sweep: Sweep) -> str:
-    failed = failures(sweep)
-    finished = len(sweep.finished())
-    sentence = f"{counted(finished, 'trial')} finished"
-    if failed:
-        sentence += f", {len(failed)} failed (the first: {failed[0].rstrip('.')})"
-    return f"{sentence}."
 
 
 def write_sweep(sweep: Sweep) -> list[Path]:
