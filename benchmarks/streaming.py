@@ -153,7 +153,7 @@ def compare_loops(folder: Path, size: int, images: int, workers: int, repeats: i
             }
         )
         part = sets[name].train.take(rows)
-        data = replace(TrainingData.stream(recipe, sets[name]), train=part, targets=part.labels)
+        data = replace(TrainingData.make(recipe, sets[name]), train=part, targets=part.labels)
         source = Setup(recipe, make_fabric(recipe), data).steps.source
         source.begin(1)
         yield from source.batches()

@@ -17,7 +17,7 @@ for argument in sys.argv[1:]:
             f"each argument must be NAME=RUN with a name of calibrant.predictions.samples, got {argument!r}"
         )
     for split in ("val", "test"):
-        predictions = Run.open(run).predictions(split)
+        predictions = Run(run).predictions(split)
         np.savez_compressed(
             FOLDER / f"{name}-{split}.npz",
             logits=predictions.logits.astype(np.float16),

@@ -129,9 +129,9 @@ def test_check_reads_all_pictures_of_a_folder_that_memory_does_not_hold(calibran
         (place / name).mkdir(parents=True)
         for number in range(3):
             Image.fromarray(np.zeros((4, 5), np.uint8)).save(place / name / f"{number}.png")
-    for room in ("pictures", "streaming"):
+    for room in ("pictures", "load"):
         monkeypatch.setattr(f"calibrant.training.data.{room}.pixel_memory", lambda: 100)
-    monkeypatch.setattr("calibrant.training.data.streaming._SAMPLED", 1)
+    monkeypatch.setattr("calibrant.training.data.folder._SAMPLED", 1)
     code, out, err = calibrant("data", "check", f"folder:{place}")
     assert (code, err) == (0, "")
     assert "image shape: [1, 4, 5]\n" in out

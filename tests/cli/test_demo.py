@@ -16,9 +16,7 @@ def test_the_demo_ends_with_two_tables_and_a_report_and_does_not_train_twice(cal
     written = [path.stat().st_mtime_ns for path in summaries]
     assert calibrant(*arguments)[0] == 0
     assert [path.stat().st_mtime_ns for path in summaries] == written
-    assert len({Run.open(path.parent).summary["samples_seen"] for path in summaries}) == 1, (
-        "the trainings cost the same"
-    )
+    assert len({Run(path.parent).summary["samples_seen"] for path in summaries}) == 1, "the trainings cost the same"
 
 
 def test_a_folder_with_other_settings_is_not_touched(calibrant, tmp_path):

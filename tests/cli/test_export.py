@@ -36,7 +36,7 @@ def test_a_run_becomes_one_file_that_says_what_the_run_said(calibrant, run_folde
     assert (code, err) == (0, "")
     assert "it equals Python to" in out
     policy = Policy.load(run_folder / "policy.json")
-    said = Run.open(run_folder).predictions("test")
+    said = Run(run_folder).predictions("test")
     images = load_dataset("digits").test.images.numpy().astype(np.float32) / 255
     probabilities, predicted, automate = session(run_folder / "model.onnx", images)
     routed = policy.decide(said)
@@ -117,7 +117,7 @@ def test_a_map_of_many_numbers_and_its_rule_go_into_one_file(calibrant, run_fold
     probabilities, _, automate = session(fresh_run / "model.onnx", images)
     # The copy has drawn predictions; what its network says stands in the run that it was copied from.
     policy = Policy.load(fresh_run / "policy.json")
-    expected = policy.calibrator.transform(Run.open(run_folder).predictions("test").logits)
+    expected = policy.calibrator.transform(Run(run_folder).predictions("test").logits)
     np.testing.assert_allclose(probabilities, expected, atol=1e-4)
     clear = np.abs(expected.max(axis=1) - policy.rule.threshold) > 1e-4
     assert (automate == (expected.max(axis=1) >= policy.rule.threshold))[clear].all()

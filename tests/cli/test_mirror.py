@@ -12,7 +12,7 @@ def test_five_lines_of_python_write_the_files_of_the_commands(calibrant, tmp_pat
     made = train(paper_recipe("digits", epochs=2, method__name="nll"), tmp_path / "run")
     # One name for both, because reports and messages name the folder.
     shutil.copytree(made.path, tmp_path / "copy")
-    run = Run.open(made.path)
+    run = Run(made.path)
 
     policy = fit_policy(run.predictions("val"), target_accuracy=0.7, share=0.2, seed=0)
     test, calibrated = run.predictions_path("test"), run.predictions_path("test", calibrated=True)

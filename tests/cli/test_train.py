@@ -37,8 +37,8 @@ def test_training_prints_a_table_and_leaves_a_run(calibrant, tmp_path):
     assert re.fullmatch(rf"nll on digits with tiny, 2 epochs, seed 4\n{derived}epoch 1/2: .*\nepoch 2/2: .*\n", err)
     assert "  data.mirror: no, the set's name says digits or letters\n" in err
     assert "\nwarning: The weights were updated only 136 times" in out
-    assert Run.open(tmp_path / "run").summary["warnings"][0].startswith("The weights were updated only 136 times")
-    run = Run.open(tmp_path / "run")
+    assert Run(tmp_path / "run").summary["warnings"][0].startswith("The weights were updated only 136 times")
+    run = Run(tmp_path / "run")
     assert run.finished
     assert (run.recipe.seed, run.recipe.epochs) == (4, 2)
 
@@ -77,7 +77,7 @@ def test_flags_override_a_recipe_file_and_reach_the_method(calibrant, tmp_path):
         *("--track", "tensorboard", "--out", tmp_path / "run"),
     )
     assert code == 0, err
-    run = Run.open(tmp_path / "run")
+    run = Run(tmp_path / "run")
     recipe, method = run.recipe, run.summary["method"]
     assert (recipe.epochs, recipe.seed, recipe.optimiser.lr, recipe.optimiser.batch_size) == (2, 1, 0.3, 100)
     assert (recipe.schedule.kind, recipe.data.augment) == ("constant", False)

@@ -140,7 +140,7 @@ def _run(folder: Path) -> None:
     )
     method = ("--method", "nll+unbiased", "--set", "data.validation=0.25")
     _calibrant("train", *settings, *method, "--out", folder / "run")
-    write_record(record_run(Run.open(folder / "run")), folder / "records")
+    write_record(record_run(Run(folder / "run")), folder / "records")
     lines = ["methods = ['nll', 'brier']", "seeds = [0, 1]", "data = ['digits']", "[recipe]", "epochs = 1"]
     (folder / "study.toml").write_text("\n".join(lines) + "\n")
     (folder / "recipe.toml").write_text((folder / "run" / "recipe.toml").read_text())

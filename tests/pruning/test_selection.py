@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant.errors import InvalidInput
-from calibrant.pruning.quotas import ascending, descending, exact_fraction, lowest, quota
+from calibrant.pruning.quotas import exact_fraction, lowest, quota
 
 
 def slow_lowest(keys, groups, take):
@@ -30,19 +30,6 @@ def test_lowest_marks_what_a_sorted_list_would(data):
     take = [data.draw(st.integers(0, groups.count(group))) for group in range(classes)]
     found = lowest(np.array(keys, dtype=np.uint64), np.array(groups, dtype=np.int32), take)
     assert found.tolist() == slow_lowest(keys, groups, take)
-
-
-@given(st.lists(st.floats(0, 2, width=32), min_size=2, max_size=20))
-def test_keys_keep_the_order_of_the_scores(values):
-    scores = np.array(values, dtype=np.float32)
-    up, down = ascending(scores), descending(scores)
-    for i in range(len(scores)):
-        for j in range(len(scores)):
-            assert (scores[i] < scores[j]) == (up[i] < up[j]) == (down[i] > down[j])
-
-
-def test_negative_zero_is_zero():
-    assert ascending(np.array([-0.0], dtype=np.float32))[0] == 0
 
 
 @pytest.mark.parametrize(

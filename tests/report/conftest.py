@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
+from calibrant.files import write_json
 from calibrant.report import write_report
 from calibrant.runs import PruningAudit, save_audit
 from calibrant.training import Recipe, Run
@@ -70,7 +71,8 @@ def run_folder(tmp_path):
             settings={},
         ),
     )
-    run.write_summary(
+    write_json(
+        run.summary_path,
         {
             "method": {"name": "nll", "settings": {}},
             **{key: {"n": 10, "test_error": 0.1, "nll": None, "ece": 0.1} for key in ("test", "validation")},
@@ -80,7 +82,7 @@ def run_folder(tmp_path):
             "seen_share": 52 / 60,
             "environment": {"torch": "2.13.0", "device": "<cpu>", "cuda": None},
             "timing": {"train_seconds": 1.25, "seconds": 1.5},
-        }
+        },
     )
     return run.path
 

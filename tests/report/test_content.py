@@ -48,7 +48,7 @@ def test_a_probability_of_zero_for_the_truth_is_still_json():
 
 
 def test_runs_show_recipe_environment_and_costs(run_folder):
-    run = Run.open(run_folder)
+    run = Run(run_folder)
     content = run_content(run)
     assert content["recipe"] == (run_folder / "recipe.toml").read_text()
     assert content["environment"] == {"torch": "2.13.0", "device": "<cpu>"}
@@ -60,7 +60,7 @@ def test_runs_show_recipe_environment_and_costs(run_folder):
 
 def test_an_unfinished_run_has_no_environment_yet(run_folder):
     (run_folder / "summary.json").unlink()
-    assert run_content(Run.open(run_folder))["environment"] == {}
+    assert run_content(Run(run_folder))["environment"] == {}
 
 
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64"])

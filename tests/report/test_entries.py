@@ -49,7 +49,7 @@ def test_images_can_be_given(predictions, tmp_path):
 
 
 def test_a_run_a_path_predictions_and_lists_of_them_are_sources(run_folder, predictions):
-    run = Run.open(run_folder)
+    run = Run(run_folder)
     for source in (run, run_folder, str(run_folder), [run], {"nll": run_folder}):
         (entry,) = read_entries(source)
         assert (entry.name, entry.run.path, len(entry.predictions)) == ("nll", run_folder, 599)

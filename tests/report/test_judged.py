@@ -24,7 +24,7 @@ def halves(make):
 @pytest.fixture
 def run(run_folder):
     """A run with a policy."""
-    run = Run.open(run_folder)
+    run = Run(run_folder)
     fit_policy(run.predictions("test"), 0.8, share=0.5).save(run.policy_path)
     return run
 
@@ -32,7 +32,7 @@ def run(run_folder):
 @pytest.fixture
 def promising(run_folder, make):
     """A run whose validation cases allow promises."""
-    run = Run.open(run_folder)
+    run = Run(run_folder)
     make(n=4000, seed=1, strength=5.0).save(run.predictions_path("val"))
     make(n=3000, seed=2, strength=5.0).save(run.predictions_path("test"))
     return run

@@ -78,7 +78,7 @@ def test_ten_methods_of_ten_thousand_stay_below_eight_megabytes(make, tmp_path):
 
 
 def test_run_shows_pruning_recipe_environment_and_pictures(run_folder, visible_text):
-    html = build_page(read_entries([Run.open(run_folder)]), n_resamples=0)
+    html = build_page(read_entries([Run(run_folder)]), n_resamples=0)
     text = visible_text(html)
     assert "52 sample updates instead of 60: 13.3 % saved. The last epoch trained on 16 of 20 samples." in text
     assert "device <cpu>" in text
@@ -90,7 +90,7 @@ def test_run_shows_pruning_recipe_environment_and_pictures(run_folder, visible_t
 
 def test_images_of_other_data_are_not_shown(run_folder, make):
     make(n=599, classes=10).save(run_folder / "predictions" / "test.npz")
-    assert build_page(read_entries([Run.open(run_folder)]), n_resamples=0).count("<img src=") == 0
+    assert build_page(read_entries([Run(run_folder)]), n_resamples=0).count("<img src=") == 0
 
 
 def test_pictures_can_be_left_out(tmp_path):
@@ -202,7 +202,7 @@ def test_the_promise_is_the_headline_and_calibration_is_told(make, visible_text)
 def test_images_are_looked_for_where_the_data_lie(run_folder, monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr("calibrant.training.run._dataset", lambda name, data_dir: asked.append((name, data_dir)))
-    build_page(Run.open(run_folder), n_resamples=0, data_dir=tmp_path)
+    build_page(Run(run_folder), n_resamples=0, data_dir=tmp_path)
     assert set(asked) == {("digits", tmp_path)}
 
 
@@ -210,7 +210,7 @@ def test_predictions_are_read_once(run_folder, monkeypatch):
     read = []
     load = Predictions.load
     monkeypatch.setattr(Predictions, "load", lambda path, **more: read.append(path) or load(path, **more))
-    build_page(Run.open(run_folder), n_resamples=0)
+    build_page(Run(run_folder), n_resamples=0)
     assert len(read) == 1
 
 
@@ -256,7 +256,7 @@ def test_tiles_of_a_rule_that_promises_nothing_say_so(predictions, visible_text)
 def test_a_card_without_content_is_left_out(predictions, run_folder):
     assert 'id="recipe"' not in build_page(predictions, n_resamples=0)
     assert 'href="#recipe"' not in build_page(predictions, n_resamples=0)
-    html = build_page([Run.open(run_folder), predictions], n_resamples=0)
+    html = build_page([Run(run_folder), predictions], n_resamples=0)
     assert 'id="recipe"' in html
     assert "These predictions were made elsewhere" in html
 

@@ -257,7 +257,7 @@ def test_page_never_scrolls_sideways(run_folder, make, open_page, tmp_path):
 
 
 def test_pruning_chart_is_that_of_the_run(run_folder, open_page, tmp_path):
-    page = open_page(write_report(read_entries([Run.open(run_folder)]), tmp_path / "report.html", n_resamples=0))
+    page = open_page(write_report(read_entries([Run(run_folder)]), tmp_path / "report.html", n_resamples=0))
     page.locator("#chart-pruning-0").scroll_into_view_if_needed()
     page.wait_for_selector("#chart-pruning-0[data-drawn]")
     lines = page.evaluate("document.getElementById('chart-pruning-0').data.map(t => [t.name, [...t.y]])")

@@ -19,7 +19,7 @@ def test_each_row_is_the_mean_over_its_runs_behind_their_calibrators(finished_st
     found = []
     for planned in finished_study.runs:
         if planned.label == "nll":
-            run = Run.open(finished_study.folder(planned))
+            run = Run(finished_study.folder(planned))
             found.append(evaluate(run.policy().calibrate(run.predictions("test")), n_bins=10).ece)
     assert grid.rows[0][2] == f"{100 * statistics.fmean(found):.2f} ± {100 * statistics.stdev(found):.2f}"
 

@@ -18,7 +18,7 @@ from calibrant.training import Run, paper_recipe, train
 
 @pytest.fixture(scope="module")
 def run(finished_study):
-    return Run.open(finished_study.folder(finished_study.runs[0]))
+    return Run(finished_study.folder(finished_study.runs[0]))
 
 
 @pytest.fixture(scope="module")

@@ -81,7 +81,7 @@ def test_without_the_baseline_there_are_no_differences(make_record):
 def test_with_one_seed_the_differences_are_the_paired_bootstrap_over_images(finished_study):
     cells = [planned for planned in finished_study.runs if planned.recipe.seed == 0]
     records = {planned.label: [finished_study.record(planned)] for planned in cells}
-    tests = {planned.label: Run.open(finished_study.folder(planned)).predictions("test") for planned in cells}
+    tests = {planned.label: Run(finished_study.folder(planned)).predictions("test") for planned in cells}
     cool = {name: scaled_by(each, 3.0) for name, each in tests.items()}
     found = summarise(
         records, "nll", predictions_of=lambda record, scaled: cool[record.method] if scaled else tests[record.method]

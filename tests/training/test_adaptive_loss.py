@@ -126,6 +126,6 @@ def test_a_step_sees_the_new_exponents(toy, recipe):
 
 def test_a_run_tells_its_settings(toy, recipe, tmp_path):
     run = train(recipe.changed({"epochs": 1}), tmp_path / "run", data=toy)
-    settings = json.loads((Run.open(run.path).path / "summary.json").read_text())["method"]["settings"]
+    settings = json.loads((Run(run.path).path / "summary.json").read_text())["method"]["settings"]
     assert settings["adafocal_bins"] == 3
     assert settings["adafocal_highest"] == 20.0

@@ -72,7 +72,7 @@ def test_samples_counted_equal_samples_planned(plain, toy, tmp_path, method, kin
 def test_a_stopped_run_goes_on_to_the_same_numbers(plain, toy, tmp_path, stopped, method):
     recipe = plain(method, budget=0.7)
     folder = stopped(recipe, tmp_path / "stopped", toy, epoch=3)
-    assert Run.open(folder).epochs()
+    assert Run(folder).epochs()
     same_run(train(recipe, tmp_path / "whole", data=toy), resume(folder, data=toy))
 
 

@@ -78,7 +78,7 @@ def test_a_damaged_log_is_written_anew_from_the_checkpoint(whole, toy, toy_recip
     log.write_bytes(
         log.read_bytes().replace(b'"epoch": 1', b'"epoch": 9').replace(b"train_seconds", b"train_sec\xffnds")
     )
-    assert [line["epoch"] for line in Run.open(folder).epochs()] == [1, 2]
+    assert [line["epoch"] for line in Run(folder).epochs()] == [1, 2]
     assert_same_run(resume(folder, data=toy), whole)
 
 

@@ -24,7 +24,7 @@ def test_a_run_folder_holds_what_the_design_says(whole, toy, toy_recipe):
     assert [line["kept"] for line in lines] == [81, 66, 66, 54]
     assert summary["samples_seen"] == 81 + 66 + 66 + 54
     assert summary["samples_full"] == 4 * 81
-    assert Run.open(whole.path).recipe == toy_recipe()
+    assert Run(whole.path).recipe == toy_recipe()
     test = whole.predictions("test")
     assert test.targets.tolist() == toy.test.labels.tolist()
     assert summary["test"]["test_error"] == pytest.approx(1 - test.correct.mean())
@@ -46,7 +46,7 @@ def test_a_run_stopped_anywhere_ends_with_the_same_numbers(
         (folder / "summary.json").unlink()
     else:
         stopped(toy_recipe(), folder, toy, epoch)
-    assert not Run.open(folder).finished
+    assert not Run(folder).finished
     assert_same_run(resume(folder, data=toy), whole)
 
 
@@ -172,7 +172,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(
         patch.setattr(os, "fsync", full_disk_at(name))
         with pytest.raises(OutputError, match=r"The disk is full: free some space"):
             train(toy_recipe(), folder, data=toy)
-    assert not Run.open(folder).finished
+    assert not Run(folder).finished
     assert_same_run(resume(folder, data=toy), whole)
 
 

@@ -51,7 +51,7 @@ def whole(children, tmp_path_factory):
     child = children.start("train", *_DIGITS, "--out", folder, "--json")
     assert child.wait() == 0, child.err
     assert '"test_error"' in child.out
-    return Run.open(folder), time.monotonic() - started
+    return Run(folder), time.monotonic() - started
 
 
 def test_kill_minus_nine_at_random_moments_changes_no_number(children, whole, tmp_path, assert_same_run):
@@ -75,7 +75,7 @@ def test_kill_minus_nine_at_random_moments_changes_no_number(children, whole, tm
     begun = (folder / "recipe.toml").is_file()
     last = children.start("train", *(["--resume", folder] if begun else settings))
     assert last.wait() == 0, last.err
-    assert_same_run(Run.open(folder), undisturbed, recipe=False)
+    assert_same_run(Run(folder), undisturbed, recipe=False)
     assert not list(folder.rglob("*.tmp"))
 
 
@@ -107,7 +107,7 @@ def test_a_kill_before_each_single_file_operation_changes_no_number(children, to
         begun = (folder / "recipe.toml").is_file()
         child = children.start("train", *(["--resume", folder] if begun else [*settings, "--out", folder]))
         assert child.wait() == 0, f"operation {number}: {child.err}"
-        assert_same_run(Run.open(folder), Run.open(tmp_path / "whole"))
+        assert_same_run(Run(folder), Run(tmp_path / "whole"))
         assert not list(folder.rglob("*.tmp"))
         survived += 1
     # New folders, recipe, log, three checkpoints of which one is removed, predictions, pruning, summary.
@@ -139,7 +139,7 @@ def test_interrupts_a_second_process_and_a_finished_run_are_one_line_each(childr
     going_on = children.start("train", "--resume", folder)
     assert going_on.wait() == 0, going_on.err
     assert "going on after epoch" in going_on.err
-    assert_same_run(Run.open(folder), whole[0])
+    assert_same_run(Run(folder), whole[0])
     again = children.start("train", "--resume", folder)
     assert again.wait() == 0
     assert again.err == f"calibrant: run {folder} is finished already: nothing to do\n"
@@ -157,7 +157,7 @@ def test_a_file_that_cannot_grow_is_one_line_and_the_run_goes_on(children, whole
     assert list((folder / "checkpoints").iterdir()) == []
     going_on = children.start("train", "--resume", folder)
     assert going_on.wait() == 0, going_on.err
-    assert_same_run(Run.open(folder), whole[0])
+    assert_same_run(Run(folder), whole[0])
 
 
 def test_a_folder_without_permission_is_one_line(children, tmp_path):
@@ -216,9 +216,9 @@ def test_two_processes_equal_one_on_the_digits(children, tmp_path):
     assert one.wait() == 0, one.err
     assert two.wait() == 0, two.err
     assert two.out.count("test error") == 1
-    expected = Run.open(tmp_path / "one")
+    expected = Run(tmp_path / "one")
     assert expected.summary["samples_scored"] > 0
-    assert_equal_but_for_rounding(Run.open(tmp_path / "two"), expected, tolerance=1e-10)
+    assert_equal_but_for_rounding(Run(tmp_path / "two"), expected, tolerance=1e-10)
 
     # The last epoch again, begun by one process and ended by two under torchrun.
     folder = tmp_path / "changed"
@@ -229,7 +229,7 @@ def test_two_processes_equal_one_on_the_digits(children, tmp_path):
     changed = subprocess.run([*torchrun, "--resume", folder], capture_output=True, text=True, check=False)
     assert changed.returncode == 0, changed.stderr
     assert "going on after epoch 3" in changed.stderr
-    assert_equal_but_for_rounding(Run.open(folder), expected, tolerance=1e-10)
+    assert_equal_but_for_rounding(Run(folder), expected, tolerance=1e-10)
 
 
 def test_two_processes_equal_one_with_mixup_sharpness_aware_steps_and_an_adaptive_loss(children, make_toy, tmp_path):
@@ -260,9 +260,9 @@ def test_two_processes_equal_one_with_mixup_sharpness_aware_steps_and_an_adaptiv
     two = children.step(2, "train", *settings, "--out", tmp_path / "two")
     assert one.wait() == 0, one.err
     assert [task.wait_at_most(300) for task in two] == [0, 0], two[0].err
-    expected = Run.open(tmp_path / "one")
+    expected = Run(tmp_path / "one")
     assert expected.summary["gradient_passes"] == 2 * 3 * 108
-    assert_equal_but_for_rounding(Run.open(tmp_path / "two"), expected, tolerance=1e-9)
+    assert_equal_but_for_rounding(Run(tmp_path / "two"), expected, tolerance=1e-9)
 
 
 @pytest.mark.real_data
@@ -296,4 +296,4 @@ def test_two_processes_equal_one_on_real_images(children, real_data_dir, tmp_pat
     two = children.step(2, "train", *settings, "--out", tmp_path / "two")
     assert one.wait() == 0, one.err
     assert [task.wait_at_most(300) for task in two] == [0, 0], two[0].err
-    assert_equal_but_for_rounding(Run.open(tmp_path / "two"), Run.open(tmp_path / "one"), tolerance=1e-10)
+    assert_equal_but_for_rounding(Run(tmp_path / "two"), Run(tmp_path / "one"), tolerance=1e-10)

@@ -202,4 +202,4 @@ def test_it_is_refused_where_an_epoch_is_not_evaluated(toy, toy_recipe, tmp_path
         Recipe(select="best:ece")
     run = train(toy_recipe(epochs=1, method__name="nll", method__options={}), tmp_path / "run", data=toy)
     with pytest.raises(InvalidInput, match=r"kept the predictions of its last epoch alone\. Train with select ="):
-        Run.open(run.path).predictions("test", best=True)
+        Run(run.path).predictions("test", best=True)

@@ -64,7 +64,7 @@ def test_a_run_goes_on_with_any_number_of_processes_to_the_numbers_of_one(childr
     assert [task.wait_at_most(300) for task in two] == [0, 0], two[0].err
     assert "flsd+h+p-ema on arrays" in two[0].err
     assert "flsd+h+p-ema on arrays" not in two[1].err  # only the first task tells about the run
-    expected, run = Run.open(tmp_path / "one"), Run.open(tmp_path / "two")
+    expected, run = Run(tmp_path / "one"), Run(tmp_path / "two")
     assert_equal_but_for_rounding(run, expected)
     for name in ("alone", "three"):
         shutil.copytree(run.path, tmp_path / name)
@@ -76,7 +76,7 @@ def test_a_run_goes_on_with_any_number_of_processes_to_the_numbers_of_one(childr
     assert [task.wait_at_most(300) for task in three] == [0, 0, 0], three[0].err
     assert "going on after epoch 3" in three[0].err
     for name in ("alone", "three"):
-        assert_equal_but_for_rounding(Run.open(tmp_path / name), expected)
+        assert_equal_but_for_rounding(Run(tmp_path / name), expected)
 
 
 def test_a_task_that_dies_ends_the_others(children, settings, tmp_path):

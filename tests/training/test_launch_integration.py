@@ -67,7 +67,7 @@ def test_killed_processes_end_the_others_and_the_run_continues_exactly(children,
     whole = children.start("train", *_SETTINGS, "--out", tmp_path / "whole")
     assert last.wait() == 0, last.err
     assert whole.wait() == 0, whole.err
-    assert_same_run(Run.open(folder), Run.open(tmp_path / "whole"))
+    assert_same_run(Run(folder), Run(tmp_path / "whole"))
 
 
 @pytest.mark.parametrize("victim", ["launcher", 0, 1])

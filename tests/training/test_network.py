@@ -99,7 +99,7 @@ def test_a_probe_trains_the_head_alone_then_everything_and_resumes_to_the_same_n
     recipe = recipe_for(toy_recipe, model__probe=2, optimiser__backbone_lr=0.5, schedule__average=0.5)
     run = train(recipe, tmp_path / "whole", data=toy)
     begun = {epoch: stopped(recipe, tmp_path / str(epoch), toy, epoch) for epoch in (1, 2, 3)}
-    first, second, third = (weights(Run.open(folder), epoch) for epoch, folder in begun.items())
+    first, second, third = (weights(Run(folder), epoch) for epoch, folder in begun.items())
     for name, value in second.items():
         assert torch.equal(value, first[name]) != name.startswith("head"), name
         assert not torch.equal(value, third[name]) or value.dtype == torch.int64, name

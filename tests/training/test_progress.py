@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
-from calibrant.training import LiveBar, PlainLines, Reporter, train
+from calibrant.training import LiveBar, PlainLines, train
 from calibrant.training.progress import describe
 
 _LINE = {
@@ -64,18 +64,3 @@ def test_the_bar_moves_within_an_epoch_a_few_times_a_second(monkeypatch):
             shown.append(bar._progress.tasks[0].completed)
     bar.stop()
     assert shown == [2.25, 2.25, 2.75, 3.0]
-
-
-def test_a_reporter_beside_another_passes_everything_on(tmp_path):
-    told = []
-
-    class Recorder:
-        def __getattr__(self, name):
-            return lambda *arguments: told.append((name, *arguments))
-
-    run = SimpleNamespace(path=tmp_path)
-    expected = [("start", run, 3), ("begin_epoch", 4, 10), ("step",), ("end_epoch", _LINE), ("stop",)]
-    reporter = Reporter(Recorder())
-    for name, *arguments in expected:
-        getattr(reporter, name)(*arguments)
-    assert told == expected

@@ -34,7 +34,7 @@ def test_a_terminal_shows_a_live_bar_with_all_figures(children, tmp_path):
     os.close(ours)
     text = " ".join(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", " ", shown.decode()).split())
     assert re.search(r"flsd\+h\+p-ema \S* ?\S* ?3/3 epochs, 0:00:00 left", text)
-    last = Run.open(tmp_path / "run").epochs()[-1]
+    last = Run(tmp_path / "run").epochs()[-1]
     figures = describe(last)
     for word in ("sample_dependent_focal", "huber_calibration", "accuracy", "ECE", "validation", "kept 8", "samples/s"):
         assert word in figures

@@ -11,9 +11,9 @@ from PIL import Image
 
 from calibrant.errors import InvalidInput
 from calibrant.training import Recipe, Reporter, resume, train
+from calibrant.training.batches import BatchReader
 from calibrant.training.data import stream_dataset
 from calibrant.training.launch import ProcessLost
-from calibrant.training.reading import BatchReader
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_what_rests_is_not_read(recipe, folder, tmp_path, monkeypatch):
     read = []
     real = StreamedImages.__getitems__
     monkeypatch.setattr(StreamedImages, "__getitems__", lambda self, rows: read.append(len(rows)) or real(self, rows))
-    monkeypatch.setattr("calibrant.training.reading.default_workers", lambda: 0)
+    monkeypatch.setattr("calibrant.training.batches.default_workers", lambda: 0)
     run = train(recipe.changed({"engine.workers": 0}), tmp_path / "run")
     held = len(run.predictions("val"))
     trained = [line["samples"] for line in run.epochs()]

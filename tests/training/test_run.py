@@ -3,13 +3,15 @@ import json
 import pytest
 
 from calibrant.errors import InvalidInput, OutputError
+from calibrant.files import write_json
 from calibrant.metrics import evaluate
 from calibrant.training import Recipe, Run, train
+from calibrant.training.checkpoint import append_line
 
 
 def test_a_new_run_can_be_opened(tmp_path):
     run = Run.create(tmp_path / "deep" / "run", Recipe(seed=5))
-    assert Run.open(run.path).recipe == Recipe(seed=5)
+    assert Run(run.path).recipe == Recipe(seed=5)
     assert Run(str(run.path)).recipe == Recipe(seed=5)
     assert Run(str(run.path)).path == run.path
     assert not run.finished
@@ -52,7 +54,7 @@ def test_a_path_through_a_file_is_one_line(tmp_path):
 
 def test_a_folder_that_is_no_run_is_named(tmp_path):
     with pytest.raises(InvalidInput, match=r"run must be a run folder with a recipe\.toml"):
-        Run.open(tmp_path)
+        Run(tmp_path)
     with pytest.raises(InvalidInput, match=r"run must be a run folder with a recipe\.toml"):
         Run(str(tmp_path / "nothing"))
 
@@ -69,9 +71,9 @@ def test_a_run_has_as_many_epochs_as_were_logged_and_a_finished_one_all(tmp_path
     run = Run.create(tmp_path / "run", Recipe(epochs=3))
     assert run.epochs() == []
     for epoch in (1, 2):
-        run.log_epoch(epoch_line(epoch))
+        append_line(run.log_path, epoch_line(epoch))
     assert [line["epoch"] for line in run.epochs()] == [1, 2]
-    run.write_summary(summary)
+    write_json(run.summary_path, summary)
     with pytest.raises(InvalidInput, match="2 whole lines for 3 epochs"):
         run.epochs()
 
@@ -90,7 +92,7 @@ def test_only_the_summary_says_that_a_run_is_finished(tmp_path, summary):
     run = Run.create(tmp_path / "run", Recipe())
     run.predictions_path("test").write_bytes(b"")
     assert not run.finished
-    run.write_summary(summary)
+    write_json(run.summary_path, summary)
     assert run.finished
     assert run.summary == summary
 
@@ -112,7 +114,7 @@ def test_only_the_summary_says_that_a_run_is_finished(tmp_path, summary):
 )
 def test_a_summary_with_wrong_types_is_one_line(tmp_path, summary, key, value):
     run = Run.create(tmp_path / "run", Recipe())
-    run.write_summary({**summary, key: value})
+    write_json(run.summary_path, {**summary, key: value})
     with pytest.raises(InvalidInput, match=rf"summary\.json is damaged at '{key}"):
         run.summary  # noqa: B018
     run.summary_path.write_text("[]")

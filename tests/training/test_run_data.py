@@ -159,7 +159,7 @@ def test_own_datasets_train_resume_and_read_alike_with_any_number_of_workers(
             train(toy_recipe(engine__workers=2), tmp_path / "part", data=data)
     with pytest.raises(InvalidInput, match="begun from Python"):
         resume(tmp_path / "part")
-    assert not Run.open(tmp_path / "part").finished
+    assert not Run(tmp_path / "part").finished
     assert_same_run(resume(tmp_path / "part", data=data), with_workers)
 
 

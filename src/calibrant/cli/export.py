@@ -77,4 +77,4 @@ def export(
 def _open_run(path: Path) -> Any:
     with importing("the export of a run", "torch", "train"):
         from calibrant.training import Run
-    return Run.open(path)
+    return Run(path)

@@ -70,7 +70,7 @@ def train(
     if resume is not None:
         others = {"recipe": recipe, "data": data, "out": out}
         refuse_settings({**changes, "engine.devices": None, **others})
-        if Run.open(resume).finished:
+        if Run(resume).finished:
             complain(f"run {resume} is finished already: nothing to do")
         with resumable(resume):
             run = resume_training(

@@ -17,13 +17,7 @@ if TYPE_CHECKING:
         NegativeLogLikelihood,
     )
 
-__all__ = [
-    "BrierScore",
-    "CalibrationError",
-    "ClasswiseCalibrationError",
-    "ConfidentSetMeter",
-    "NegativeLogLikelihood",
-]
+__all__ = ["BrierScore", "CalibrationError", "ClasswiseCalibrationError", "ConfidentSetMeter", "NegativeLogLikelihood"]
 
 
 def __getattr__(name: str) -> Any:

@@ -31,19 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Judgement(Displayed):
-    """What a trained model's confidence is worth.
+    """What a trained model's confidence is worth."""
 
-    Attributes:
-        policy: Its temperature was fitted on a part of the validation cases, its rule on the rest.
-        raw: Metrics of the model's own scores.
-        calibrated: Metrics of the same cases after calibration.
-        page: The report.
-    """
-
-    policy: Policy
+    policy: Policy  # its temperature was fitted on a part of the validation cases, its rule on the rest
     raw: Evaluation
-    calibrated: Evaluation
-    page: Path
+    calibrated: Evaluation  # of the same cases
+    page: Path  # the report
 
     def _overview(self) -> Table:
         calibrator = "nothing"

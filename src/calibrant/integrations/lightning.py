@@ -149,19 +149,12 @@ class PruningCallback(pl.Callback):
         if at == self.pruner.epoch + 1 and self._complete:
             self._end_due_epoch(loader, trainer.limit_train_batches)
         elif at != self.pruner.epoch:
-            raise invalid(
-                "pruner",
-                f"stand at the trainer's epoch {at}",
-                f"one at epoch {self.pruner.epoch}",
-                "A new training needs a new pruner; a resumed one a checkpoint that was written with this callback.",
-            )
-        elif not self._complete and self._batches != _batches_skipped(loader):
-            raise invalid(
-                "the training loader",
-                f"skip the {self._batches} batches of this epoch that are done",
-                type(loader).__name__,
-                "Use PrunedLoader, or resume from a checkpoint at the end of an epoch.",
-            )
+            way_out = "A new training needs a new pruner; a resumed one a checkpoint written with this callback."
+            raise invalid("pruner", f"stand at the trainer's epoch {at}", f"one at epoch {self.pruner.epoch}", way_out)
+        elif not self._complete and self._batches != getattr(loader, "batches_done", 0):
+            rule = f"skip the {self._batches} batches of this epoch that are done"
+            way_out = "Use PrunedLoader, or resume from a checkpoint at the end of an epoch."
+            raise invalid("the training loader", rule, type(loader).__name__, way_out)
 
     def _end_due_epoch(self, loader: DataLoader[Any], limit: float) -> None:
         """The checkpoint was written after the last batch of an epoch, and Lightning goes on with the next one."""
@@ -174,17 +167,11 @@ class PruningCallback(pl.Callback):
         # loader that is not ours have begun to fetch the old epoch's samples.
         if coming > done or (loader.num_workers and not isinstance(loader, PrunedLoader)):
             way_out = "Resume from another one; ModelCheckpoint(save_on_train_epoch_end=True) writes them."
-            raise invalid(
-                "ckpt_path", "be a checkpoint from the end of an epoch here", "one from its last batch", way_out
-            )
+            rule = "be a checkpoint from the end of an epoch here"
+            raise invalid("ckpt_path", rule, "one from its last batch", way_out)
 
     def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Observe the batch."""
         self._complete = trainer.is_last_batch
@@ -207,10 +194,7 @@ class PruningCallback(pl.Callback):
     # checkpoints ------------------------------------------------------------------------------------------------------
 
     def on_save_checkpoint(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        checkpoint: dict[str, Any],
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Write the state anew with the scores of all ranks, as only one of them writes the file."""
         share_scores(self.pruner)
@@ -255,12 +239,6 @@ def _pruned_loader(loaders: Any, pruner: ConfidencePruner) -> DataLoader[Any]:
     if any(isinstance(sampler, KeptSampler) for loader in found for sampler in _samplers(loader)):
         samplers, way_out = "that of another pruner", "Give loader and callback the same one."
     raise invalid("the training loader", "have the sampler pruner.sampler()", samplers or "no DataLoader", way_out)
-
-
-def _batches_skipped(loader: DataLoader[Any]) -> int:
-    if isinstance(loader, PrunedLoader):
-        return loader.batches_done
-    return 0
 
 
 def _flat(loaders: Any) -> list[DataLoader[Any]]:
@@ -401,11 +379,9 @@ def _interleaved(parts: Sequence[Tensor], loaders: Any) -> Tensor:
 
 
 def _entries(outputs: Any, step: str) -> tuple[Tensor, Tensor]:
-    names = ("logits", "targets")
-    if not isinstance(outputs, Mapping) or any(name not in outputs for name in names):
+    if not isinstance(outputs, Mapping) or not {"logits", "targets"} <= outputs.keys():
         raise invalid(step, "return a dictionary with 'logits' and 'targets'", _keys(outputs))
-    logits, targets = (outputs[name].detach().cpu() for name in names)
-    return logits, targets
+    return outputs["logits"].detach().cpu(), outputs["targets"].detach().cpu()
 
 
 def _fingerprint(module: pl.LightningModule) -> tuple[float, ...]:

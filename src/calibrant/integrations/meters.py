@@ -286,14 +286,7 @@ class ConfidentSetMeter(CalibrationError):
 
 
 class ClasswiseCalibrationError(Meter):
-    """Class-wise ECE: the mean over classes of the ECE of that class's probability.
-
-    Args:
-        n_classes: Number of classes K.
-        n_bins: Number of bins on [0, 1].
-        kind: "logits" or "probabilities".
-        kwargs: See `Meter`.
-    """
+    """Class-wise ECE: the mean over `n_classes` classes of the ECE of that class's probability; see `Meter`."""
 
     rows: Tensor
     gap_sums: Tensor
@@ -327,12 +320,7 @@ class ClasswiseCalibrationError(Meter):
 
 
 class NegativeLogLikelihood(Meter):
-    """Mean of minus the log probability of the target, in nats.
-
-    Args:
-        kind: "logits" or "probabilities".
-        kwargs: See `Meter`.
-    """
+    """Mean of minus the log probability of the target, in nats; arguments as for `Meter`."""
 
     rows: Tensor
     total: Tensor
@@ -361,12 +349,7 @@ class NegativeLogLikelihood(Meter):
 
 
 class BrierScore(NegativeLogLikelihood):
-    """Mean over rows of the squared distance to the one-hot target, summed over classes.
-
-    Args:
-        kind: "logits" or "probabilities".
-        kwargs: See `Meter`.
-    """
+    """Mean over rows of the squared distance to the one-hot target, summed over classes; arguments as for `Meter`."""
 
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         squares = _minus_target(_probabilities(scores, self.kind), targets).square()

@@ -46,7 +46,8 @@ def write_model_card(
         n_bins: Bins of the ECE and of the picture.
     """
     require_predictions(predictions)
-    card_class = _model_card_class()
+    with importing("a model card", "huggingface_hub", "transformers"):
+        from huggingface_hub import ModelCard
     place = as_path(folder, "folder")
     shown, measured = predictions, {"raw": evaluate(predictions, n_bins=n_bins)}
     if policy is not None:
@@ -61,10 +62,14 @@ def write_model_card(
     title = one_line(name or place.resolve().name)
     section = _section(measured, policy, dataset=one_line(dataset))
     if path.is_file():
-        card = card_class.load(path)
-        card.text = _with_section(card.text, section)
+        card = ModelCard.load(path)
+        ours = re.compile(re.escape(_BEGIN) + ".*?" + re.escape(_END), re.DOTALL)
+        if ours.search(card.text):
+            card.text = ours.sub(lambda _: section, card.text, count=1)
+        else:
+            card.text = f"{card.text.rstrip()}\n\n{section}\n"
     else:
-        card = card_class("---\n{}\n---\n")
+        card = ModelCard("---\n{}\n---\n")
         card.text = f"\n# {title}\n\n{section}\n"
     _describe(card.data, title, measured, task=task, dataset=one_line(dataset))
     write_text(path, str(card))
@@ -126,17 +131,3 @@ def _row(name: str, values: list[float | None]) -> str:
         if value is not None:
             cells[column] = f"{value:.4f}"
     return f"| {name} | {' | '.join(cells)} |"
-
-
-def _with_section(text: str, section: str) -> str:
-    """The text with our part replaced, or added at its end."""
-    pattern = re.compile(re.escape(_BEGIN) + ".*?" + re.escape(_END), re.DOTALL)
-    if pattern.search(text):
-        return pattern.sub(lambda _: section, text, count=1)
-    return f"{text.rstrip()}\n\n{section}\n"
-
-
-def _model_card_class() -> Any:
-    with importing("a model card", "huggingface_hub", "transformers"):
-        from huggingface_hub import ModelCard
-    return ModelCard

@@ -102,23 +102,18 @@ def accumulate_bins(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Sums over bins for one batch on its own device, with static shapes and no host synchronisation.
 
-    It can be captured in a CUDA graph, and it returns the same bits on every run (no atomic additions).
-
-    Args:
-        confidence: Shape (n,), in [0, 1], any floating type.
-        correct: Shape (n,), boolean.
-        n_bins: Number of equal-width bins on [0, 1].
-        weights: Shape (n,), float64; None if every row counts alike.
-
-    Returns:
-        Counts (int64), sums of confidence (float64) and of correct (int64), each of shape (n_bins,); with weights all
-        three are float64.
+    It can be captured in a CUDA graph, and it returns the same bits on every run (no atomic additions). Returns counts
+    (int64), sums of confidence (float64) and of correct (int64), each of shape (n_bins,); with float64 `weights` all
+    three are float64.
     """
     # Cached on the CPU alone: memory of a captured CUDA graph must not outlive it.
     make_edges = _host_edges if confidence.device.type == "cpu" else device_edges
     edges = make_edges(n_bins, confidence.dtype, confidence.device)
     wide = confidence.to(torch.float64)
-    index = _bin_index(wide, edges)
+    if confidence.device.type == "cpu" and wide.numel() * len(edges) <= _SMALL_BATCH:
+        index = (wide > edges.unsqueeze(1)).sum(dim=0)
+    else:
+        index = torch.bucketize(wide, edges)
     if weights is None and confidence.device.type == "cpu":
         # Wrong and right rows apart: one count serves both.
         counts = torch.bincount(2 * index + correct, minlength=2 * n_bins).view(n_bins, 2)
@@ -160,9 +155,3 @@ def device_edges(n_bins: int, dtype: torch.dtype, device: torch.device) -> Tenso
 
 
 _host_edges = lru_cache(maxsize=64)(device_edges)
-
-
-def _bin_index(values: Tensor, edges: Tensor) -> Tensor:
-    if values.device.type == "cpu" and values.numel() * len(edges) <= _SMALL_BATCH:
-        return (values > edges.unsqueeze(1)).sum(dim=0)
-    return torch.bucketize(values, edges)

@@ -51,11 +51,8 @@ def calibration_metrics(
     """A `compute_metrics` for the `Trainer`: every metric of `calibrant.evaluate` as a plain number.
 
     The names are those of `Evaluation.values()`, for example `test_error`, `ece`, `share@0.95`, `ece@0.95`, and
-    `noise_floor`; the `Trainer` adds `eval_`. What is not defined (an AUROC without errors) is left out.
-
-    Args:
-        n_bins: Bins of every binned metric.
-        thresholds: Least confidences of the high-confidence sets.
+    `noise_floor`; the `Trainer` adds `eval_`. What is not defined (an AUROC without errors) is left out. `thresholds`
+    are the least confidences of the high-confidence sets.
     """
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
@@ -131,11 +128,7 @@ class CalibratedTrainer(Trainer):
     # the loss ---------------------------------------------------------------------------------------------------------
 
     def compute_loss(
-        self,
-        model: Any,
-        inputs: Mapping[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Any = None,
+        self, model: Any, inputs: Mapping[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """The criterion's value; in training also what the pruner needs to see."""
         inputs = dict(inputs)
@@ -311,13 +304,7 @@ class _EpochEnd(TrainerCallback):
     def __init__(self, trainer: CalibratedTrainer) -> None:
         self._trainer = trainer
 
-    def on_epoch_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **_: Any,
-    ) -> None:
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._trainer._end_epoch(stopped=control.should_training_stop)  # noqa: SLF001 (a part of the trainer)
 
 

@@ -26,13 +26,9 @@ _TWO_LOGITS = "One logit z of a binary classifier is the same as two: torch.cat(
 
 
 class Batch:
-    """Logits, targets and weights of a minibatch, with what several losses share computed on first use.
+    """Logits `[B, K]`, targets and weights `[B]` of a minibatch, with what several losses share computed on first use.
 
-    Args:
-        logits: `[B, K]`, any floating type; float64 stays, all else becomes float32.
-        targets: `[B]`, integers in 0..K-1.
-        weights: `[B]`, not negative; None means 1 each.
-        validate: Check values on an accelerator too, which makes the host wait for it.
+    float64 stays; every other type becomes float32.
     """
 
     def __init__(self, logits: Tensor, targets: Tensor, weights: Tensor | None, *, validate: bool = False) -> None:
@@ -95,20 +91,15 @@ def check_batch(logits: Tensor, targets: Tensor, weights: Tensor | None, *, vali
     if torch.compiler.is_compiling() or not (validate or logits.device.type == "cpu"):
         return
     try:
-        _check_values(logits.shape[1], targets, weights)
+        labels("targets", targets, n_classes=logits.shape[1])
+        if weights is not None:
+            fine = (weights >= 0) & torch.isfinite(weights)
+            if not bool(fine.all()):
+                row = int((~fine).int().argmax())
+                raise invalid("weights", "be finite and not negative", f"{weights[row].item()} in row {row}")
     except RuntimeError:  # inside torch.func.vmap, or while a graph is traced, there are no values to look at
         if validate:
             raise
-
-
-def _check_values(n_classes: int, targets: Tensor, weights: Tensor | None) -> None:
-    labels("targets", targets, n_classes=n_classes)
-    if weights is None:
-        return
-    fine = (weights >= 0) & torch.isfinite(weights)
-    if not bool(fine.all()):
-        row = int((~fine).int().argmax())
-        raise invalid("weights", "be finite and not negative", f"{weights[row].item()} in row {row}")
 
 
 def _check_shapes(logits: Tensor, targets: Tensor, weights: Tensor | None) -> None:
@@ -240,12 +231,7 @@ class Loss(nn.Module):
         return any(part.follows_validation for part, _ in self.parts() if part is not self)
 
     def after_validation(self, logits: Tensor, targets: Tensor) -> None:
-        """Take note of the validation part, once after each epoch. Most losses do nothing.
-
-        Args:
-            logits: `[N, K]`.
-            targets: `[N]`.
-        """
+        """Take note of the logits `[N, K]` and targets `[N]` of the validation part, once after each epoch."""
         for part, _ in self.parts():
             if part is not self:
                 part.after_validation(logits, targets)
@@ -375,14 +361,7 @@ def _checked(factor: float) -> float:
 
 
 def balanced_loss(loss: Loss, balance: str, targets: Tensor, n_classes: int) -> Loss:
-    """The loss to train with: the loss itself, or one that makes up for rare classes.
-
-    Args:
-        loss: The method's loss.
-        balance: "none", "loss", "sampler" or "logit-adjustment", as in a recipe.
-        targets: Labels of the training samples.
-        n_classes: Number of classes.
-    """
+    """The loss to train with: the loss itself, or one that makes up for rare classes by the recipe's `balance`."""
     if balance in ("none", "sampler"):
         return loss
     counts = torch.bincount(targets.cpu(), minlength=n_classes).double()
@@ -398,11 +377,9 @@ def balanced_loss(loss: Loss, balance: str, targets: Tensor, n_classes: int) -> 
 class BalancedLoss(Loss):
     """A loss of weighted samples, or of shifted logits.
 
-    Args:
-        loss: The loss.
-        class_weights: `[K]`; each sample counts by that of its class. With 1 / (K * share) all classes count alike.
-        adjustment: `[K]`, added to the logits while training only. With the logarithm of the class shares the network
-            itself learns what it would say if all classes were as frequent (Menon et al. 2021).
+    Each sample counts by the weight of its class: with 1 / (K * share) all classes count alike. The adjustment is added
+    to the logits while training only: with the logarithm of the class shares the network itself learns what it would
+    say if all classes were as frequent (Menon et al. 2021).
     """
 
     class_weights: Tensor | None

@@ -121,12 +121,7 @@ class MMCE(Loss):
     """
 
     def __init__(
-        self,
-        width: float = 0.4,
-        *,
-        weighted: bool = True,
-        root: bool | None = None,
-        capacity: int | None = None,
+        self, width: float = 0.4, *, weighted: bool = True, root: bool | None = None, capacity: int | None = None
     ) -> None:
         super().__init__()
         self.width = positive("width", width)

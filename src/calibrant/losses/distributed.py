@@ -95,12 +95,9 @@ class _GlobalRows(torch.autograd.Function):
 def global_rows(local: Tensor, *, capacity: int | None = None) -> Tensor:
     """Join the rows of all ranks in the order of ranks; differentiable; the identity without a process group.
 
-    Ranks may hold different numbers of rows: each is padded with zeros to the largest number. Give the rows a column
-    of ones where real rows must be told from padding. Gradients follow the convention of `global_sum`.
-
-    Args:
-        local: `[n, ...]`, n may differ from rank to rank.
-        capacity: At least the largest n. With None the ranks agree on it first, and the host waits for that.
+    Ranks may hold different numbers of rows: each is padded with zeros to `capacity`. With None the ranks agree on the
+    largest number first, and the host waits for that. A column of ones tells real rows from padding. Gradients follow
+    the convention of `global_sum`.
     """
     if not is_distributed():
         return local

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import number, positive
 from calibrant.errors import did_you_mean, invalid
-from calibrant.pruning.quotas import Keys, Mask, Quota, ascending, descending, exact_fraction, lowest, quota
+from calibrant.pruning.quotas import Keys, Mask, Quota, exact_fraction, lowest, quota
 
 Scores = Mapping[str, NDArray[np.float32]]
 Weighting = Literal["full", "mean", "none"]
@@ -31,38 +31,23 @@ _LEAST_ERROR = 1e-4
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a policy sees when it acts. Rows are samples of the pool, in ascending order of their index.
-
-    Attributes:
-        targets: Label of each sample, shape (m,).
-        scores: Columns of the score table, each of shape (m,), float32.
-        generator: The pruner's generator for this epoch: the same draw on every rank and after a resume.
-        batches: Number of the minibatch that held each sample in the last epoch, for policies with `within_batch`.
-        floor: No class may get smaller than this.
-        asked: How many samples must rest under a budget. None: the policy has its own rate.
-    """
+    """What a policy sees when it acts. Rows are samples of the pool, in ascending order of their index."""
 
     targets: NDArray[np.integer]
     scores: Scores
-    generator: torch.Generator
-    batches: NDArray[np.int64] | None = None
-    floor: int = 0
-    asked: int | None = None
+    generator: torch.Generator  # gives the same draw on every rank and after a resume
+    batches: NDArray[np.int64] | None = None  # of each sample in the last epoch, for policies with `within_batch`
+    floor: int = 0  # no class may get smaller than this
+    asked: int | None = None  # how many must rest under a budget; None: the policy has its own rate
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which samples of the pool train next.
-
-    Attributes:
-        stay: Shape (m,).
-        weights: Shape (m,), 0 for samples that rest. None: all weights are 1.
-        quota: How many left, if that was not known ahead.
-    """
+    """Which samples of the pool train next."""
 
     stay: Mask
-    weights: NDArray[np.float32] | None = None
-    quota: Quota | None = None
+    weights: NDArray[np.float32] | None = None  # 0 for samples that rest; None: all weights are 1
+    quota: Quota | None = None  # how many left, if that was not known ahead
 
 
 class PruningPolicy(ABC):
@@ -129,23 +114,29 @@ class PruningPolicy(ABC):
 
 
 @dataclass(frozen=True)
-class _Cut(PruningPolicy):
-    """The lowest `floor(fraction * n_k)` of each class `k`, by some key, leave."""
+class _ByFraction(PruningPolicy):
+    """Some `floor(fraction * n_k)` of each class `k` leave."""
 
     fraction: float
-    readmit: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         exact_fraction("fraction", self.fraction)
+
+    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
+        """Return `floor(fraction * n_k)` of each class, limited by the class floor."""
+        return quota(exact_fraction("fraction", self.fraction), sizes, minimum)
+
+
+@dataclass(frozen=True)
+class _Cut(_ByFraction):
+    """Those with the lowest keys leave."""
+
+    readmit: bool = field(default=False, kw_only=True)
 
     @property
     def from_all(self) -> bool:
         """Whether samples that left compete again at each cut."""
         return self.readmit
-
-    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
-        """Return `floor(fraction * n_k)` of each class, limited by the class floor."""
-        return quota(exact_fraction("fraction", self.fraction), sizes, minimum)
 
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
         """Remove the lowest keys of each class; ties by index."""
@@ -153,7 +144,7 @@ class _Cut(PruningPolicy):
 
     @abstractmethod
     def keys(self, scores: Scores) -> Keys:
-        """Return integers below `2**32`; the lowest leave."""
+        """Return a key of each sample; the lowest leave."""
 
 
 @dataclass(frozen=True)
@@ -187,8 +178,8 @@ class LowestConfidence(_Cut):
         return self.within == "batch"
 
     def keys(self, scores: Scores) -> Keys:
-        """Return ascending confidence."""
-        return ascending(scores["confidence"])
+        """Return the confidence."""
+        return scores["confidence"]
 
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
         """Procedure 1, or its minibatch reading."""
@@ -215,32 +206,24 @@ class HighestConfidence(_Cut):
     """
 
     def keys(self, scores: Scores) -> Keys:
-        """Return descending confidence."""
-        return descending(scores["confidence"])
+        """Return the negative confidence."""
+        return -scores["confidence"]
 
 
 # Draws by class: samples rest for one epoch.
 
 
 @dataclass(frozen=True)
-class RandomSubset(PruningPolicy):
+class RandomSubset(_ByFraction):
     """Each epoch, a random `floor(fraction * n_k)` of each class rests; drawn anew every epoch. All weights are 1.
 
     Args:
         fraction: Share of each class that rests, in (0, 1).
     """
 
-    fraction: float
     redraws: ClassVar[bool] = True
     uses_scores: ClassVar[bool] = False
     free: ClassVar[str] = "fraction"
-
-    def __post_init__(self) -> None:
-        exact_fraction("fraction", self.fraction)
-
-    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
-        """Return `floor(fraction * n_k)` of each class, limited by the class floor."""
-        return quota(exact_fraction("fraction", self.fraction), sizes, minimum)
 
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
         """Let a uniformly random set of the given size rest in each class."""
@@ -298,7 +281,7 @@ class Unbiased(PruningPolicy):
         """Draw the samples that rest among the well-learned of each class, and give the others of these more weight."""
         sizes = np.bincount(pool.targets, minlength=len(leave))
         learned = np.asarray(self._well_learned(sizes.tolist()))
-        top = np.flatnonzero(lowest(descending(pool.scores["confidence"]), pool.targets, learned))
+        top = np.flatnonzero(lowest(-pool.scores["confidence"], pool.targets, learned))
         classes = pool.targets[top]
         rests = lowest(_random_keys(len(top), pool.generator), classes, leave)
         weight = (learned / np.maximum(learned - np.asarray(leave), 1)).astype(np.float32)
@@ -366,7 +349,8 @@ class _Resting(OnePool):
             quota = _above_floor(rests, pool, n_classes=len(leave))
             weight = 1 / (1 - self.ratio)
         else:
-            rests = _first(may, order, min(pool.asked, int(_MOST * count)))
+            resting = min(pool.asked, int(_MOST * count))
+            rests = lowest(order, (~may).astype(np.int64), [resting, 0])
             quota = _above_floor(rests, pool, n_classes=len(leave))
             weight = count / max(count - int(rests.sum()), 1)
         weights = np.where(rests, 0, np.where(may, weight, 1)).astype(np.float32)
@@ -457,9 +441,8 @@ class OrderDP(OnePool):
             train = int(exact_fraction("top", self.top) * size)
         else:
             train = n - pool.asked
-        keys = descending(pool.scores["loss"][drawn])
         rests = np.ones(n, dtype=np.bool_)
-        rests[drawn] = ~lowest(keys, np.zeros(size, dtype=np.int64), [train])
+        rests[drawn] = ~lowest(-pool.scores["loss"][drawn], np.zeros(size, dtype=np.int64), [train])
         quota = _above_floor(rests, pool, n_classes=len(leave))
         return Choice(~rests, quota=quota)
 
@@ -550,17 +533,9 @@ def _above_floor(rests: Mask, pool: Snapshot, *, n_classes: int) -> Quota:
     return Quota(allowed.tolist(), wanted.tolist())
 
 
-def _first(may: Mask, order: NDArray[np.float64], number: int) -> Mask:
-    """Mark the `number` samples of those that may, which come first in the order; ties by index."""
-    rests = np.zeros_like(may)
-    candidates = np.flatnonzero(may)
-    rests[candidates[np.argsort(order[candidates], kind="stable")[:number]]] = True
-    return rests
-
-
 def _random_keys(n: int, generator: torch.Generator) -> Keys:
     """Return distinct random keys below n, so that every subset of a size is equally likely."""
-    return torch.randperm(n, generator=generator).numpy().astype(np.uint64)
+    return torch.randperm(n, generator=generator).numpy()
 
 
 def _part_or_all(name: str, value: float) -> Fraction:

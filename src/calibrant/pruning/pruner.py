@@ -17,9 +17,15 @@ from calibrant.checks import as_array, labels, number, require_tensor, whole
 from calibrant.errors import CalibrantError, invalid
 from calibrant.losses import distributed
 from calibrant.pruning.policies import Choice, PruningPolicy, Snapshot
-from calibrant.pruning.pruning_state import PruningReport, PruningState, check_state, find_suspects
+from calibrant.pruning.pruning_state import (
+    PruningReport,
+    PruningState,
+    ScoreTable,
+    check_state,
+    collective_device,
+    find_suspects,
+)
 from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, Sharding, batch_numbers, generator_for, steps_in
-from calibrant.pruning.score_table import ScoreTable, collective_device
 from calibrant.pruning.timetable import Schedule, Timetable, anneal_epochs
 from calibrant.runs import PruningAudit, save_audit
 
@@ -114,8 +120,7 @@ class ConfidencePruner:
         self.scored = 0
         # Samples of a batch over all ranks, if their parts differ in size.
         self.global_batch_size: int | None = None
-        on_device = torch.from_numpy(self._labels)
-        self.table = ScoreTable(on_device, ema=float(ema), extra=columns)
+        self.table = ScoreTable(torch.from_numpy(self._labels), ema=float(ema), extra=columns)
         self._state = PruningState(self._labels, sizes)
         self._targets_digest = hashlib.sha256(self._labels.data).hexdigest()
         if device is not None:
@@ -205,7 +210,8 @@ class ConfidencePruner:
             self._prune(redraw=action == "draw")
         elif action == "all":
             state.train_on(np.ones(self.samples, dtype=np.bool_))
-        state.finish_epoch(trained)
+        state.history.append(trained)
+        state.epoch += 1
         if many:
             self._assert_ranks_agree()
 

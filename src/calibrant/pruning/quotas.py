@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from calibrant.checks import fraction
 from calibrant.errors import invalid
 
-Keys = NDArray[np.uint64]
+Keys = NDArray[np.floating] | NDArray[np.integer]
 Mask = NDArray[np.bool_]
 
 
@@ -54,12 +54,8 @@ def quota(fraction: Fraction, sizes: Sequence[int], minimum: int) -> Quota:
 def apportion(total: int, limits: Sequence[int], turn: int = 0) -> list[int]:
     """Split `total` over classes in proportion to their limits, by the largest remainders.
 
-    Among equal remainders the classes take turns, so that no class rests one sample more in every epoch.
-
-    Args:
-        total: At most the sum of the limits.
-        limits: The most that each class can give.
-        turn: Which class comes first among equals.
+    Among equal remainders the classes take turns, so that no class rests one sample more in every epoch: class `turn`
+    comes first.
 
     >>> apportion(4, [10, 10, 10]), apportion(4, [10, 10, 10], turn=1), apportion(3, [9, 1])
     ([2, 1, 1], [1, 2, 1], [3, 0])
@@ -73,63 +69,16 @@ def apportion(total: int, limits: Sequence[int], turn: int = 0) -> list[int]:
     return shares
 
 
-def ascending(values: NDArray[np.float32]) -> Keys:
-    """Return order-preserving integer keys (32 bits) of non-negative float32 values.
-
-    The bit pattern of a non-negative float, read as an integer, grows with the float.
-    """
-    # Adding +0.0 turns -0.0, whose pattern is large, into +0.0.
-    return (np.ascontiguousarray(values, dtype=np.float32) + np.float32(0)).view(np.uint32).astype(np.uint64)
-
-
-def descending(values: NDArray[np.float32]) -> Keys:
-    """Like `ascending`, for the opposite order."""
-    return np.uint64(2**32 - 1) - ascending(values)
-
-
-_BITS = np.uint64(32)
-
-
 def lowest(keys: Keys, groups: NDArray[np.integer], take: Sequence[int] | NDArray[np.int64]) -> Mask:
     """Mark the `take[g]` smallest keys of each group `g`; among equal keys, the first in position.
 
-    Group and key are packed into one 64-bit integer and sorted once. NumPy sorts plain integers several times faster
-    than indices, and with a third of the memory.
-
-    Args:
-        keys: Shape (n,), each below `2**32`.
-        groups: Shape (n,), values in `0..len(take)-1`.
-        take: Number to mark in each group, at most the size of the group.
-
-    >>> lowest(np.array([5, 3, 3, 3, 9], np.uint64), np.array([0, 0, 0, 0, 1]), [2, 1]).tolist()
+    >>> lowest(np.array([5, 3, 3, 3, 9]), np.array([0, 0, 0, 0, 1]), [2, 1]).tolist()
     [False, True, True, False, True]
     """
-    take = np.asarray(take, dtype=np.int64)
-    if not take.any():
-        return np.zeros(len(keys), dtype=np.bool_)
-    packed = (groups.astype(np.uint64) << _BITS) | keys
     sizes = np.bincount(groups, minlength=len(take))
     assert (take <= sizes).all(), "a group cannot give up more than it has"
-    starts = np.cumsum(sizes) - sizes
-    in_order = np.sort(packed)
-    active = take > 0
-    # The threshold of a group that gives up nothing is its first possible key, so that no key lies below it.
-    threshold = np.arange(len(take), dtype=np.uint64) << _BITS
-    threshold[active] = in_order[starts[active] + take[active] - 1]
-    below = np.searchsorted(in_order, threshold, side="left") - starts
-    limit = threshold[groups]
-    marked: Mask = packed < limit
-    tied = np.flatnonzero((packed == limit) & active[groups])
-    marked[_first_of_each(tied, groups[tied], take - below)] = True
+    order = np.lexsort((keys, groups))  # stable: equal keys stay in the order of their positions
+    rank_in_group = np.arange(len(keys)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    marked = np.zeros(len(keys), dtype=np.bool_)
+    marked[order[rank_in_group < np.repeat(take, sizes)]] = True
     return marked
-
-
-def _first_of_each(
-    positions: NDArray[np.intp], groups: NDArray[np.integer], take: NDArray[np.int64]
-) -> NDArray[np.intp]:
-    """Of ascending positions, return the first `take[g]` of each group."""
-    order = np.argsort(groups, kind="stable")
-    sizes = np.bincount(groups, minlength=len(take))
-    starts = np.cumsum(sizes) - sizes
-    rank_in_group = np.arange(len(positions)) - np.repeat(starts, sizes)
-    return positions[order[rank_in_group < np.repeat(take, sizes)]]

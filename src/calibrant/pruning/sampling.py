@@ -98,11 +98,8 @@ class KeptSampler(Sampler[int]):
     """Yields the indices of the current epoch for this rank; made by `pruner.sampler()`.
 
     Each iteration is a fresh pass. The length changes only in `pruner.step()`. There is no `set_epoch`: the epoch is
-    the pruner's, so a framework's own counter cannot restart it after a resume.
-
-    Args:
-        pruner: Knows the epoch and which samples are kept.
-        sharding: Gives this rank's part; asked anew at each pass, as a process group may be made later.
+    the pruner's, so a framework's own counter cannot restart it after a resume. `sharding` gives this rank's part; it
+    is asked anew at each pass, as a process group may be made later.
     """
 
     def __init__(self, pruner: "ConfidencePruner", sharding: Callable[[], Sharding]) -> None:
@@ -135,12 +132,8 @@ class Indexed(Dataset[Any]):
     def __init__(self, dataset: Any, *, key: str = "index") -> None:
         streams = isinstance(dataset, IterableDataset)  # which inherits a __getitem__ that only raises
         if streams or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-            raise invalid(
-                "dataset",
-                "have __getitem__ and __len__",
-                type(dataset).__name__,
-                "A stream has no indices to prune by.",
-            )
+            way_out = "A stream has no indices to prune by."
+            raise invalid("dataset", "have __getitem__ and __len__", type(dataset).__name__, way_out)
         self.dataset, self.key = dataset, key
 
     def __len__(self) -> int:

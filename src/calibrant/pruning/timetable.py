@@ -130,19 +130,14 @@ def anneal_epochs(anneal: float, epochs: int | None) -> int:
 class Rest:
     """Samples that rest after each draw under a budget, as evenly as whole numbers allow; the sum is `total`.
 
-    Args:
-        total: Samples that rest, summed over epochs.
-        first: Finished epochs before the first draw.
-        epochs: Number of draws.
-
     >>> rest = Rest(total=10, first=1, epochs=4)
     >>> [rest.after(finished) for finished in (1, 2, 3, 4)]
     [2, 3, 2, 3]
     """
 
     total: int
-    first: int
-    epochs: int
+    first: int  # finished epochs before the first draw
+    epochs: int  # number of draws
 
     def after(self, finished: int, rested: int | None = None) -> int:
         """Return how many samples rest in the epoch that follows the `finished`-th.
@@ -156,10 +151,6 @@ class Rest:
             missing = max(planned - rested, 0)
         return self.total * (turn + 1) // self.epochs - planned - (-missing // (self.epochs - turn))
 
-    def is_last(self, finished: int) -> bool:
-        """Return whether this is the last draw."""
-        return finished - self.first == self.epochs - 1
-
     @property
     def most(self) -> int:
         """The largest number that rests in one epoch."""
@@ -168,25 +159,15 @@ class Rest:
 
 @dataclass(frozen=True)
 class Timetable:
-    """What happens after each epoch, from policy, schedule, final epochs on all data and class floor.
+    """What happens after each epoch, from policy, schedule, final epochs on all data and class floor."""
 
-    Args:
-        sizes: Samples of each class in the full set.
-        policy: Chooses the samples that leave. None: all stay.
-        schedule: When. None: after every epoch, for a policy that draws anew.
-        epochs: Length of the training, if it is known.
-        anneal: Number of final epochs on all data.
-        minimum: No class gets smaller than this by pruning.
-        rest: How many samples rest in each epoch under a budget. None: the policy decides.
-    """
-
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...]  # of the classes of the full set
     policy: PruningPolicy | None
-    schedule: Schedule | None
+    schedule: Schedule | None  # None: after every epoch, for a policy that draws anew
     epochs: int | None
-    anneal: int
-    minimum: int
-    rest: Rest | None = None
+    anneal: int  # number of final epochs on all data
+    minimum: int  # no class gets smaller than this by pruning
+    rest: Rest | None = None  # under a budget; None: the policy decides
 
     def __post_init__(self) -> None:
         _check_kind("policy", self.policy, PruningPolicy, "LowestConfidence(0.1)")
@@ -276,7 +257,7 @@ class Timetable:
             return ""
         if left > asked or self.policy.known_ahead:
             raise CalibrantError(f"{self.policy} let {left} samples go where the budget asks for {asked}.")
-        if not self.rest.is_last(finished):
+        if finished - self.rest.first < self.rest.epochs - 1:  # later draws may make up for it
             return ""
         return f"the budget is not met: {asked} samples had to rest in the last epoch with rest, {left} could"
 

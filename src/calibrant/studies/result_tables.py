@@ -407,7 +407,7 @@ def _calibrated_table(study: Study, runs: Sequence[PlannedRun]) -> Table:
     without = []
     unchanged = []
     for planned in runs:
-        run = Run.open(study.folder(planned))
+        run = Run(study.folder(planned))
         policy = run.policy()
         if policy is None or policy.calibrator is None:
             without.append(planned.name)

@@ -196,7 +196,7 @@ class Study(Displayed):
     def record(self, planned: PlannedRun) -> Record:
         """Return what a finished run measured. It is computed once and kept in `records/`."""
         path = self.path / "records" / f"{planned.name}.json"
-        run = Run.open(self.folder(planned))
+        run = Run(self.folder(planned))
         if path.is_file():
             with contextlib.suppress(InvalidInput):  # a damaged file is written again
                 kept = Record.load(path)
@@ -218,7 +218,7 @@ class Study(Displayed):
             folders[record.predictions_sha256["test"]] = self.folder(planned)
 
         def predictions_of(record: Record, scaled: bool) -> Predictions:
-            test = Run.open(folders[record.predictions_sha256["test"]]).predictions("test")
+            test = Run(folders[record.predictions_sha256["test"]]).predictions("test")
             return scaled_by(test, record.temperature) if scaled else test
 
         pending = self.pending()
@@ -283,7 +283,7 @@ def _shown_progress(study: Study, pending: Sequence[PlannedRun]) -> Iterator[Cal
         for task in ended[shown:]:
             outcome = "failed"  # the reason is in the error at the end, where nobody misses it
             if not task.code:
-                test = Run.open(study.path / "runs" / task.task).summary["test"]
+                test = Run(study.path / "runs" / task.task).summary["test"]
                 outcome = f"test error {test['test_error']:.2%}, ECE {test['ece']:.2%}"
             write(f"{task.task}: {outcome}")
         shown = len(ended)

@@ -216,7 +216,7 @@ def report_study(
     places: dict[tuple[str, str], dict[str, ReportEntry]] = {}
     several = len(study.spec.seeds) > 1
     for planned in study.finished():
-        run = Run.open(study.folder(planned))
+        run = Run(study.folder(planned))
         name = f"{planned.label} (seed {planned.recipe.seed})" if several else planned.label
         entries = places.setdefault(planned.place, {})
         if planned.label not in entries:

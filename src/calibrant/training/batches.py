@@ -1,24 +1,35 @@
-"""Two sources of batches: a set that lives on the device, and any `Dataset` through a `DataLoader`.
+"""Batches of a run: a set that lives on the device, or any `Dataset` through a `DataLoader`, in the epoch's order.
 
-Both number the samples of an epoch by their position in the epoch's global order, and draw the augmentation of a
-position from the seed and the epoch alone. So both sources, and any number of processes, train on the same pixels.
+Both sources number the samples of an epoch by their position in the epoch's global order, and draw the augmentation of
+a position from the seed and the epoch alone. So both, and any number of processes, train on the same pixels.
 """
 
-from collections.abc import Callable, Iterator
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data import Sampler
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from calibrant.pruning import ConfidencePruner
+from calibrant.errors import CalibrantError, invalid
+from calibrant.pruning import ConfidencePruner, Indexed
 from calibrant.training.data import Augmentation, StreamedImages, augment, draw_augmentation, normalise
-from calibrant.training.reading import BatchReader, Read
+from calibrant.training.data.folder import StreamedBatch
+from calibrant.training.data.pictures import Unreadable
+from calibrant.training.launch import ProcessLost, lost_message
 from calibrant.training.reproducibility import derive_seed
 from calibrant.training.resolution import Size, resized
+
+# More decode no faster than a GPU trains on pictures of the usual size, and each takes memory.
+_MOST_WORKERS = 16
 
 
 @dataclass(frozen=True)
@@ -33,14 +44,11 @@ class Mixup:
     """Mixes each batch with itself, rolled by half of its length (mixup, Zhang et al. 2018).
 
     Sample i becomes `share * x_i + (1 - share) * x_j`, and its loss is `share * loss(y_i) + (1 - share) * loss(y_j)`.
-    The order of an epoch is random, so the pairs are random too. One share is drawn for each batch from
-    Beta(alpha, alpha), and the larger of it and the rest is taken: each pair is mixed both ways round, so this gives
-    the same mixtures, and "the label of a mixed sample" is that of its larger part. The shares of an epoch are a tensor
-    on the device: a captured step reads its own at each replay.
+    One share is drawn for each batch from Beta(alpha, alpha), and the larger of it and the rest is taken: each pair is
+    mixed both ways round, so this gives the same mixtures, and a mixed sample has the label of its larger part. The
+    shares of an epoch are a tensor on the device: a captured step reads its own at each replay.
 
-    With an even number of samples for each process the pairs of a full batch do not depend on the number of processes:
-    ranks take turns in the order, so half of a rank's part is half of the global batch. In the last, partial batch of
-    an epoch pairs are made among what each process holds.
+    With an even number of samples for each process the pairs of a full batch do not depend on the number of processes.
     """
 
     def __init__(self, alpha: float, *, steps: int, seed: int, device: torch.device, dtype: torch.dtype) -> None:
@@ -86,16 +94,8 @@ class TrainingBatch:
 class Preparation:
     """uint8 images in, network input out: crop, mirror, normalise, all in batch on the device.
 
-    Args:
-        mean: Per channel, on the scale from 0 to 1.
-        std: Per channel.
-        augmentation: Crops and mirror images; None for none.
-        device: Where images are prepared.
-        dtype: Floating-point type of the result.
-        full_size: Height and width of the data set's images. Images that come in smaller get smaller crops.
-
-    Attributes:
-        size: The present size of training images; None leaves them as they are.
+    `full_size` is that of the data set's images; images that come in smaller get smaller crops. `size` is the present
+    size of training images; None leaves them as they are.
     """
 
     def __init__(
@@ -151,26 +151,13 @@ class Preparation:
         return resized(prepared, self.size).contiguous(memory_format=self.memory_format)
 
 
-class BatchSource(Protocol):
-    """The batches of an epoch. Call `begin` once per epoch, then `batches`."""
-
-    tables: "EpochTables"
-
-    def begin(self, epoch: int) -> None:
-        """Lay out the order and the augmentation of an epoch."""
-
-    def batches(self) -> Iterator[TrainingBatch]:
-        """The batches of the epoch in order."""
-
-
 class EpochTables:
     """The order of an epoch and its augmentation, as device tensors whose addresses never change.
 
     A captured step reads its samples at a cursor that it moves itself, so a replay needs nothing from the host, and
-    pruning changes only what these tables say and how often the graph is replayed.
-
-    Ranks take turns within each global batch. So a batch holds the same samples for any number of ranks, also if
-    that number does not divide it.
+    pruning changes only what these tables say and how often the graph is replayed. Ranks take turns within each global
+    batch of `batch_size`, so a batch holds the same samples for any number of ranks. `balanced` are the targets of all
+    samples, if each class is to be drawn as often as any other.
     """
 
     def __init__(
@@ -184,10 +171,6 @@ class EpochTables:
         world_size: int,
         balanced: Tensor | None = None,
     ) -> None:
-        """`batch_size` is that of the global batch.
-
-        `balanced` are the targets of all samples, if each class is to be drawn as often as any other.
-        """
         self.pruner = pruner
         self.balanced = balanced
         if balanced is not None:
@@ -231,6 +214,13 @@ class EpochTables:
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "mirror"))
         first_sides = torch.randint(0, 2, (self.capacity,), generator=generator)
         return (first_sides + epoch) % 2 == 1
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[int]:
+        """The epoch's samples of this rank, for a loader that lives through all epochs."""
+        return iter(self.order[: self.length].tolist())
 
     def totals(self) -> list[int]:
         """Sizes of the epoch's global batches: full ones, then what is left."""
@@ -288,19 +278,6 @@ class ResidentBatches:
             yield self.take(total)
 
 
-class _EpochOrder(Sampler[int]):
-    """The epoch's samples as the tables have them, for a loader that lives through all epochs."""
-
-    def __init__(self, tables: EpochTables) -> None:
-        self.tables = tables
-
-    def __len__(self) -> int:
-        return self.tables.length
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.tables.order[: self.tables.length].tolist())
-
-
 class LoaderBatches:
     """Any map-style `Dataset` of `(image, target)` through a `DataLoader`; a sample that rests is not read.
 
@@ -329,7 +306,7 @@ class LoaderBatches:
         self._options: dict[str, Any] = {
             "batch_size": batch_size,
             "workers": workers,
-            "order": _EpochOrder(tables),
+            "order": tables,
             "pin": device.type == "cuda",
             "persistent": True,
         }
@@ -369,7 +346,7 @@ class LoaderBatches:
             self.reader.close()
             self.reader = BatchReader(self._dataset, **self._options)
 
-    def _nothing(self) -> Read:
+    def _nothing(self) -> "Read":
         """The empty part of a batch with fewer samples than there are processes."""
         none = torch.empty(0, dtype=torch.int64)
         if self._no_images is None:
@@ -390,3 +367,116 @@ def balanced_draw(order: Tensor, targets: Tensor, seed: int) -> Tensor:
     chances = 1.0 / torch.bincount(labels).double()[labels]
     generator = torch.Generator().manual_seed(seed)
     return here[torch.multinomial(chances, len(here), replacement=True, generator=generator)].to(order.device)
+
+
+# reading any dataset --------------------------------------------------------------------------------------------------
+
+
+class Read(NamedTuple):
+    """A batch."""
+
+    images: Tensor
+    targets: Tensor
+    indices: Tensor
+
+
+class BatchReader:
+    """Reads a map-style dataset of `(image, target)` items in batches, with their indices.
+
+    With 0 `workers` this process reads, or, if pictures are decoded, one process per core. `order` holds the indices to
+    read, and is read anew at each pass; None reads all. `persistent` workers stay between passes.
+    """
+
+    def __init__(
+        self,
+        items: TorchDataset[Any],
+        *,
+        batch_size: int,
+        workers: int,
+        order: Iterable[int] | None = None,
+        pin: bool = False,
+        persistent: bool = False,
+    ) -> None:
+        source: TorchDataset[Any] = Indexed(items)
+        collate = None
+        if isinstance(items, StreamedImages):
+            source, collate = items, _as_it_is
+            workers = workers or default_workers()
+        self.loader: DataLoader[Any] = DataLoader(
+            source,
+            batch_size=batch_size,
+            sampler=order,
+            num_workers=workers,
+            collate_fn=collate,
+            worker_init_fn=_ignore_interrupts,
+            persistent_workers=persistent and workers > 0,
+            pin_memory=pin,
+            # Without this the loader draws its workers' base seed from the global generator.
+            generator=torch.Generator(),
+        )
+
+    def close(self) -> None:
+        """End the processes that read, if they stay between passes."""
+        _end_workers(self.loader, self.loader._iterator)  # noqa: SLF001  # torch has no other way
+
+    def __iter__(self) -> Iterator[Read]:
+        batches = iter(self.loader)
+        try:
+            while (batch := _next(batches)) is not None:
+                yield Read(*batch[:3])
+        except Exception:
+            # Otherwise the processes that read would live as long as the traceback is kept.
+            _end_workers(self.loader, batches)
+            raise
+
+
+def default_workers() -> int:
+    """One process per core that this process may use, fewer if several processes of a run share a machine."""
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    return max(1, min(_MOST_WORKERS, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+
+
+def lost_worker(error: BaseException, path: Path) -> CalibrantError | None:
+    """The error to raise if torch reports that a process that reads images died; None for any other error.
+
+    torch raises from a signal handler, wherever the main thread is, so the text is all there is to go by.
+    """
+    if not isinstance(error, RuntimeError) or not str(error).startswith("DataLoader worker"):
+        return None
+    # torch's handler would raise again, anywhere, for every other worker that ends while these are cleaned up. Loaders
+    # that are made later in this process still find out within five seconds.
+    if hasattr(signal, "SIGCHLD"):
+        with suppress(ValueError):  # another thread than the main one, where no handler is called
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    return ProcessLost(lost_message("a process that reads images (killed, or out of memory)", path))
+
+
+def _end_workers(loader: DataLoader[Any], batches: object) -> None:
+    if isinstance(batches, _MultiProcessingDataLoaderIter):
+        batches._shutdown_workers()  # noqa: SLF001  # torch has no other way
+        loader._iterator = None  # noqa: SLF001  # if workers stay from epoch to epoch
+
+
+def _next(batches: Iterator[Any]) -> Any:
+    """The next batch, None at the end. A data set's own images may differ in shape, which only joining them shows."""
+    try:
+        batch = next(batches, None)
+    except RuntimeError as error:
+        _, differ, shapes = str(error).partition("stack expects each tensor to be equal size, but got ")
+        if not differ:
+            raise
+        raise invalid("images", "have one shape", shapes.splitlines()[0], "Resize them in the data set.") from None
+    if isinstance(batch, StreamedBatch) and batch.fault:
+        raise Unreadable(batch.fault)
+    return batch
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _ignore_interrupts(_: int) -> None:
+    """Leave Ctrl-C to the first process, which ends the workers; each of them would show a traceback."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -250,12 +250,7 @@ _LONGEST_LOG = 10_000
 
 
 def pack(setup: "Setup", log: Sequence[Line]) -> Checkpoint:
-    """Everything that the rest of the run depends on. Generators have no state worth keeping: see `seeds`.
-
-    Args:
-        setup: The run's objects as they are now.
-        log: The epoch log so far, one line per finished epoch. The summary is made from it; here it has a digest.
-    """
+    """Everything that the rest of the run depends on. Generators have no state worth keeping: see `derive_seed`."""
     tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in setup.network.state_dict().items()}
     for number, slots in setup.optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser.{number}.{slot}": value for slot, value in slots.items() if value is not None}
@@ -278,7 +273,7 @@ def pack(setup: "Setup", log: Sequence[Line]) -> Checkpoint:
     # Export puts the normalisation into the deployed file, where the data set is not at hand.
     about |= {"mean": list(data.mean), "std": list(data.std)}
     if setup.expected_input is not None:
-        about["model_input"] = setup.expected_input.to_dict()
+        about["model_input"] = asdict(setup.expected_input)
     saved: list[Line] | None = None
     if len(log) <= _LONGEST_LOG:
         saved = list(log)
@@ -356,11 +351,8 @@ def write_log(path: Path, lines: Sequence[Line]) -> None:
 def read_log(path: Path, *, saved: Sequence[Line] = (), epochs: int | None = None) -> list[Line]:
     """The lines of the log; the first damaged one is named and refused.
 
-    Args:
-        path: The file; if it does not exist, the log is `saved`.
-        saved: The lines of the first epochs, if a checkpoint holds them under its digest; they are not read again.
-        epochs: Read this many lines, and refuse a log with fewer. With None all are read but a last line without an
-            end, which a kill tore.
+    `saved` are the lines of the first epochs that a checkpoint holds; they are not read again. `epochs` lines are
+    read, and a log with fewer is refused. With None all are read but a last line without an end, which a kill tore.
     """
     if path.is_file() and path.stat().st_size > _LARGEST_LOG:
         raise InvalidInput(f"{path} is larger than {_LARGEST_LOG // 2**20} MB: it is no log of a run.")

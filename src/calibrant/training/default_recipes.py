@@ -35,28 +35,16 @@ _SYMBOLS = re.compile(
 
 @dataclass(frozen=True)
 class Derived:
-    """A derived setting.
-
-    Args:
-        key: Its key in the recipe.
-        value: Its value.
-        reason: The value in words, and why it is so.
-        changes_anything: False where the data set itself brings this value.
-    """
+    """A derived setting of a recipe."""
 
     key: str
     value: Any
-    reason: str
-    changes_anything: bool = True
+    reason: str  # the value in words, and why it is so
+    changes_anything: bool = True  # False if the data set itself brings this value
 
 
 def derive(extent: Extent, *, validation: float) -> list[Derived]:
-    """The settings for a data set of this size.
-
-    Args:
-        extent: The size of the set.
-        validation: The share that is held out of the training images.
-    """
+    """The settings for a data set of this size, of which the share `validation` is held out."""
     held_out = extent.validation_cases(validation)
     samples = max(extent.train - held_out, 1)
     batch = _batch_size(samples)
@@ -111,9 +99,7 @@ def _calibration(validation: int) -> Derived:
     # Twice the cases halve how often the ECE misses 1 %; below 5,000 they would cost several points of what may be
     # automated at 99 %, above only 0.3: results/benchmarks/calibration-share.txt.
     many = validation >= _MANY_VALIDATION
-    share = 0.1
-    if many:
-        share = 0.2
+    share = 0.2 if many else 0.1
     # Rounded as `Predictions.split` does.
     fitted = math.ceil(temperature_share(validation, share) * validation - 0.5)
     why = f"{fitted:,} of {validation:,} validation cases for the temperature, the others for promises"

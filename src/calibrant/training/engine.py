@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid
+from calibrant.files import write_json
 from calibrant.predictions import Predictions
 from calibrant.runs import Split
+from calibrant.training.batches import lost_worker
 from calibrant.training.checkpoint import (
     Checkpoint,
     Line,
+    append_line,
     checkpoint_path,
     load_checkpoint,
     newest_checkpoint,
@@ -25,6 +28,7 @@ from calibrant.training.checkpoint import (
     remove_leftovers,
     save_checkpoint,
     unpack,
+    write_log,
 )
 from calibrant.training.data import Dataset
 from calibrant.training.data.pictures import Unreadable
@@ -33,11 +37,10 @@ from calibrant.training.models import AveragedViews
 from calibrant.training.models.build import Views
 from calibrant.training.predict import predict, scorer
 from calibrant.training.progress import Reporter
-from calibrant.training.reading import lost_worker
 from calibrant.training.recipe import Recipe, first_difference
 from calibrant.training.reproducibility import seeded
 from calibrant.training.run import Run
-from calibrant.training.run_data import TorchData, TrainingData
+from calibrant.training.run_data import TorchData
 from calibrant.training.setup import OWN_DATA, Setup, load_data, make_fabric, on_gpu, trained_recipe
 from calibrant.training.summary import brief, calibrate_run, find_failures, summarise
 
@@ -76,11 +79,11 @@ def train(
     if recipe.engine.devices > 1 and not joins_a_group():
         work = partial(train, recipe, out, data_dir=data_dir, data=data, trust_code=True)
         start_processes(recipe.engine.devices, work, Path(out), reporter or Reporter(), on_gpu=on_gpu(recipe))
-        return Run.open(out)
+        return Run(out)
     fabric = make_fabric(recipe)
     with joined(fabric, Path(out), recipe.compared()):
         # Built before the folder: a recipe that cannot run leaves nothing behind.
-        loaded = _training_data(recipe, data, data_dir)
+        loaded = load_data(recipe, data_dir, data)
         setup = Setup(trained_recipe(recipe, loaded), fabric, loaded)
         run = on_first_rank(fabric, lambda: Run.create(out, recipe))
         return _Training(run, setup, reporter or Reporter()).go(new=True)
@@ -107,7 +110,7 @@ def resume(
         reporter: Shows the progress; nothing is shown by default.
         trust_code: Whether to import a method or network `module:name` that you have not used on this machine before.
     """
-    run = Run.open(path)
+    run = Run(path)
     if run.finished:
         return run
     run.recipe.with_trusted_code(trust_code=trust_code)
@@ -120,7 +123,7 @@ def resume(
         return run
     fabric = make_fabric(recipe)
     with joined(fabric, run.path, run.recipe.compared()):
-        loaded = _training_data(run.recipe, data, data_dir)
+        loaded = load_data(run.recipe, data_dir, data)
         setup = Setup(trained_recipe(recipe, loaded), fabric, loaded)
         return _Training(run, setup, reporter or Reporter()).go()
 
@@ -172,14 +175,6 @@ def _check_types(recipe: object, out: object, data: object) -> None:
         raise invalid("data", "be a Dataset or TorchData", type(data).__name__, way_out)
 
 
-def _training_data(recipe: Recipe, data: Dataset | TorchData | None, data_dir: str | Path | None) -> TrainingData:
-    if isinstance(data, TorchData):
-        return data.prepare(recipe)
-    if isinstance(data, Dataset):
-        return TrainingData.make(recipe, data)
-    return load_data(recipe, data_dir)
-
-
 class _Training:
     """One run's loop."""
 
@@ -217,18 +212,14 @@ class _Training:
 
     def _train(self, held: ExitStack) -> None:
         done = self._restore()
-        self.reporter.start(Run(self.run.path, self._explained()), done)
+        recipe, reason = self.recipe, self.setup.data.reason
+        if reason:  # why the data are streamed or in memory
+            recipe = recipe.changed({"reasons": {**recipe.reasons, "engine.data_path": reason}})
+        self.reporter.start(Run(self.run.path, recipe), done)
         held.callback(self.reporter.stop)
         for epoch in range(done + 1, self.recipe.epochs + 1):
             self._epoch(epoch)
         on_first_rank(self.fabric, self._finish)
-
-    def _explained(self) -> Recipe:
-        """The recipe with the reason why the data are streamed or in memory."""
-        reason = self.setup.data.reason
-        if not reason:
-            return self.recipe
-        return self.recipe.changed({"reasons": {**self.recipe.reasons, "engine.data_path": reason}})
 
     def _restore(self) -> int:
         """Put the newest checkpoint's state into the setup; returns the number of finished epochs."""
@@ -257,7 +248,8 @@ class _Training:
                 )
             self.setup.enter(done)
             unpack(self.setup, checkpoint)
-        on_first_rank(self.fabric, lambda: self.run.write_log(self.log))
+        # Epochs that were logged after this checkpoint are trained again.
+        on_first_rank(self.fabric, lambda: write_log(self.run.log_path, self.log))
         return done
 
     def _epoch(self, epoch: int) -> None:
@@ -328,7 +320,7 @@ class _Training:
             if last:
                 self.final_validation = validation
         line["seconds"] = time.perf_counter() - started
-        self.run.log_epoch(line)
+        append_line(self.run.log_path, line)
         self.log.append(line)
         if last or epoch % engine.checkpoint_every == 0:
             save_checkpoint(self.run.checkpoints, pack(self.setup, self.log))
@@ -385,7 +377,8 @@ class _Training:
         calibration = calibrate_run(self.run)
         warnings = find_failures(self.run, self.log, calibration)
         content = summarise(self.run.recipe, self.setup, predictions, self.log, calibration)
-        self.run.write_summary({**content, "warnings": warnings, "best": self._finish_best()})
+        # The last file: from now on the run counts as finished.
+        write_json(self.run.summary_path, {**content, "warnings": warnings, "best": self._finish_best()})
 
     def _finish_best(self) -> dict[str, Any] | None:
         """Predict with the weights of the best epoch, if the recipe asks for it. The network keeps these weights."""
@@ -434,7 +427,7 @@ def train_or_resume(
     """Train by `recipe` into `folder`; a stopped run is continued, a finished one is returned as it is."""
     state = state_of(folder, recipe)
     if state == "finished":
-        return Run.open(folder)
+        return Run(folder)
     if state == "stopped":
         return resume(folder, data_dir=data_dir, reporter=reporter, trust_code=trust_code)
     return train(recipe, folder, data_dir=data_dir, reporter=reporter, trust_code=trust_code)

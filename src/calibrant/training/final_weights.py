@@ -37,11 +37,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def apply_mean(self, images: Iterable[Tensor]) -> None:
-        """Give the network the mean weights, in place, and the batch statistics that belong to them.
-
-        Args:
-            images: Training images, ready for the network, in batches.
-        """
+        """Give the network the mean weights, in place, and the statistics of batches of training images with them."""
         for parameter, mean in zip(self.network.parameters(), self._mean.module.parameters(), strict=True):
             parameter.copy_(mean)
         measure_statistics(self.network, images)
@@ -59,11 +55,7 @@ class WeightAverage:
 
 
 class BestEpoch:
-    """The weights of the epoch whose validation figure is the lowest so far; of equal ones the first.
-
-    Args:
-        select: "best:error", "best:nll" or "best:scaled-nll".
-    """
+    """The weights of the epoch whose validation figure is the lowest so far; of equal ones the first."""
 
     def __init__(self, select: str) -> None:
         self.select = select

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch import distributed as dist
@@ -117,10 +117,7 @@ def group_layout() -> "tuple[ClusterEnvironment, int, int]":
 def joined(fabric: "Fabric", path: Path, settings: Mapping[str, Any]) -> Iterator[None]:
     """Join the processes of the run, and report a lost connection as `ProcessLost`.
 
-    Args:
-        fabric: Configured, not launched yet.
-        path: The run folder, for messages.
-        settings: Names and values that must be the same in all processes.
+    `settings` are names and values that must be the same in all processes.
     """
     if fabric.world_size == 1:
         fabric.launch()
@@ -182,12 +179,8 @@ def start_processes(
 ) -> None:
     """Run `work` in one new process per device; returns when all are done, raises when one fails.
 
-    Args:
-        devices: Number of processes.
-        work: Called in each process with the keyword argument `reporter`. It must be picklable.
-        path: The run folder, for messages.
-        reporter: Gets the progress that the first process reports, and runs in this process.
-        on_gpu: Whether each process has a GPU of its own.
+    `work` must be picklable; it is called with the keyword argument `reporter`. The `reporter` given here stays in this
+    process and gets what the first process reports.
     """
     processes: list[_Process] = []
     with TemporaryDirectory(prefix="calibrant-") as folder:
@@ -213,29 +206,16 @@ def _follow(processes: "list[_Process]", path: Path, reporter: Reporter) -> None
         if all(code == 0 for code in codes):
             return
         for rank, code in enumerate(codes):
-            if code not in (None, 0, _LEFT_ALONE):
-                raise ProcessLost(lost_message(f"process {rank} ({_describe_exit(code)})", path))
+            if code is not None and code not in (0, _LEFT_ALONE):
+                reason = f"exit code {code}"
+                if code < 0:
+                    reason = signal.Signals(-code).name
+                raise ProcessLost(lost_message(f"process {rank} ({reason})", path))
         if _LEFT_ALONE in codes:
             give_up = min(give_up, time.monotonic() + _GRACE)
         if time.monotonic() > give_up:
             raise ProcessLost(lost_message("a process", path))
         wait([process.receiver for process in processes if not process.silent], timeout=_POLL)
-
-
-def _describe_exit(code: int | None) -> str:
-    if code is not None and code < 0:
-        return signal.Signals(-code).name
-    return f"exit code {code}"
-
-
-class _Group(NamedTuple):
-    """What a new process must know to join the others."""
-
-    rank: int
-    devices: int
-    folder: str
-    parent: int
-    on_gpu: bool
 
 
 class _Process:
@@ -246,8 +226,8 @@ class _Process:
         self.receiver, sender = context.Pipe(duplex=False)
         self.silent = False
         self.reported_start = False
-        group = _Group(rank, devices, folder, os.getpid(), on_gpu)
-        self._process = context.Process(target=_run_rank, args=(group, work, sender))
+        group = {"rank": rank, "devices": devices, "folder": folder, "on_gpu": on_gpu}
+        self._process = context.Process(target=_run_rank, args=(group, os.getpid(), work, sender))
         self._process.start()
         # The process has its own copy. With this one open, its end could not be seen at the pipe.
         sender.close()
@@ -293,17 +273,17 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _run_rank(group: _Group, work: Callable[..., object], sender: Connection) -> None:
+def _run_rank(group: dict[str, Any], parent: int, work: Callable[..., object], sender: Connection) -> None:
     """What a new process does: join the others, work, and report an error."""
-    _end_with_parent(group.parent)
+    _end_with_parent(parent)
     warnings.showwarning = lambda message, *_, **__: sender.send(("warning", message))
     code = 0
     try:
-        _join_local_group(group)
-        if group.rank == 0:
-            work(reporter=_SendingReporter(sender))
-        else:
-            work(reporter=Reporter())
+        _join_local_group(**group)
+        reporter = Reporter()
+        if group["rank"] == 0:
+            reporter = _SendingReporter(sender)
+        work(reporter=reporter)
     except ProcessLost:
         code = _LEFT_ALONE
     except BaseException as error:  # noqa: BLE001 (the process that waits decides what to do about it)
@@ -315,20 +295,18 @@ def _run_rank(group: _Group, work: Callable[..., object], sender: Connection) ->
     os._exit(code)
 
 
-def _join_local_group(group: _Group) -> None:
+def _join_local_group(rank: int, devices: int, folder: str, *, on_gpu: bool) -> None:
     """Set torch's process group up before Fabric does, which would listen on all addresses of this machine."""
-    rank, devices = str(group.rank), str(group.devices)
-    os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": "0"}
-    os.environ |= {"WORLD_SIZE": devices, "LOCAL_WORLD_SIZE": devices}
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0"}
+    os.environ |= {"WORLD_SIZE": str(devices), "LOCAL_WORLD_SIZE": str(devices)}
     for _, interface in socket.if_nameindex():
         if interface.startswith("lo"):  # lo on Linux, lo0 on macOS
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
             os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
     settings: dict[str, Any] = {"backend": "gloo"}
-    if group.on_gpu:
-        settings = {"backend": "nccl", "device_id": torch.device("cuda", group.rank)}
-    meeting = Path(group.folder, "store").as_uri()
-    dist.init_process_group(**settings, init_method=meeting, rank=group.rank, world_size=group.devices)
+    if on_gpu:
+        settings = {"backend": "nccl", "device_id": torch.device("cuda", rank)}
+    dist.init_process_group(**settings, init_method=Path(folder, "store").as_uri(), rank=rank, world_size=devices)
 
 
 def _end_with_parent(parent: int) -> None:

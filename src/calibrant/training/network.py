@@ -72,9 +72,7 @@ def with_input(data: TrainingData, expected: ModelInput | None) -> TrainingData:
 class Freezing:
     """Keeps parts of a network as they are: their weights, and the statistics and dropout that belong to them.
 
-    Args:
-        network: The network; parameters that its maker froze stay frozen.
-        settings: Which parts, and for how many epochs only the last layer is trained.
+    Parameters that the network's maker froze stay frozen.
     """
 
     def __init__(self, network: nn.Module, settings: ModelSection) -> None:
@@ -112,13 +110,13 @@ class Freezing:
         return any(_within(bare, part) for part in self._parts)
 
     def _check_parts(self) -> None:
-        known = list(dict.fromkeys(_bare(name) for name, _ in _named(self.network)))
+        names = [name for name, _ in (*self.network.named_parameters(), *self.network.named_modules())]
+        known = list(dict.fromkeys(map(_bare, names)))
         for part in self._parts:
             if part != _BACKBONE and not any(_within(name, part) for name in known):
                 tops = list(dict.fromkeys(name.partition(".")[0] for name in known))
-                raise invalid(
-                    "model.freeze", "name parts of the network", repr(part), did_you_mean(part, [_BACKBONE, *tops])
-                )
+                way_out = did_you_mean(part, [_BACKBONE, *tops])
+                raise invalid("model.freeze", "name parts of the network", repr(part), way_out)
 
 
 def rate_factors(network: nn.Module, settings: OptimiserSection) -> dict[float, list[nn.Parameter]]:
@@ -145,11 +143,6 @@ def rate_factors(network: nn.Module, settings: OptimiserSection) -> dict[float, 
             factor = settings.backbone_lr * settings.layer_decay ** (len(blocks) - blocks.index(_block(name)))
         found.setdefault(factor, []).append(parameter)
     return found
-
-
-def _named(network: nn.Module) -> Iterator[tuple[str, object]]:
-    yield from network.named_parameters()
-    yield from network.named_modules()
 
 
 def _bare(name: str) -> str:

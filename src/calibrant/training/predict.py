@@ -7,10 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.pruning.pruner import Scorer
-from calibrant.training.batches import ResidentBatches
+from calibrant.training.batches import BatchReader, ResidentBatches
 from calibrant.training.data import draw_augmentation
 from calibrant.training.network import padded
-from calibrant.training.reading import BatchReader
 from calibrant.training.reproducibility import derive_seed, seeded
 from calibrant.training.setup import Setup
 

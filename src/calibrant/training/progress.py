@@ -19,41 +19,22 @@ from calibrant.training.run import Run
 
 
 class Reporter:
-    """Gets the progress of a run. It passes everything on to another reporter if it has one, and shows nothing itself.
-
-    Args:
-        inner: The other reporter.
-    """
-
-    _inner: "Reporter | None" = None
-
-    def __init__(self, inner: "Reporter | None" = None) -> None:
-        self._inner = inner
+    """Gets the progress of a run, and shows nothing itself."""
 
     def start(self, run: Run, done: int) -> None:
         """A run begins, or continues after `done` finished epochs."""
-        if self._inner is not None:
-            self._inner.start(run, done)
 
     def begin_epoch(self, epoch: int, steps: int) -> None:
         """An epoch with that many steps begins."""
-        if self._inner is not None:
-            self._inner.begin_epoch(epoch, steps)
 
     def step(self) -> None:
         """A step begins."""
-        if self._inner is not None:
-            self._inner.step()
 
     def end_epoch(self, line: dict[str, Any]) -> None:
         """An epoch is over; `line` is what the log says about it."""
-        if self._inner is not None:
-            self._inner.end_epoch(line)
 
     def stop(self) -> None:
         """The run is over or was stopped."""
-        if self._inner is not None:
-            self._inner.stop()
 
 
 class PlainLines(Reporter):
@@ -168,7 +149,7 @@ class TrackedReporter(Reporter):
     """
 
     def __init__(self, inner: Reporter, make_logger: Callable[[Run, int], Any]) -> None:
-        super().__init__(inner)
+        self._inner = inner
         self._make_logger = make_logger
         self._logger: Any = None
         self._run: Run | None = None
@@ -182,12 +163,23 @@ class TrackedReporter(Reporter):
         except Exception as error:  # the errors of these tools have no common base
             raise InvalidInput(f"The tracker cannot begin a run: {one_line(error)[:200].rstrip('.')}.") from error
         self._run = run
-        super().start(run, done)
+        self._inner.start(run, done)
+
+    def begin_epoch(self, epoch: int, steps: int) -> None:
+        """Pass it on."""
+        self._inner.begin_epoch(epoch, steps)
+
+    def step(self) -> None:
+        """Pass it on."""
+        self._inner.step()
 
     def end_epoch(self, line: dict[str, Any]) -> None:
         """Send the figures of the epoch."""
-        self._send(_epoch_figures(line), line["epoch"])
-        super().end_epoch(line)
+        figures = {key: line[key] for key in ("loss", "accuracy", "ece", "kept_share", "lr", "samples_per_second")}
+        figures |= {f"terms/{name}": value for name, value in line["terms"].items()}
+        figures |= {f"validation/{name}": value for name, value in line.get("validation", {}).items()}
+        self._send(figures, line["epoch"])
+        self._inner.end_epoch(line)
 
     def stop(self) -> None:
         """Send the results of a finished run, and close the tracker's run."""
@@ -198,7 +190,7 @@ class TrackedReporter(Reporter):
             if hasattr(self._logger.experiment, "finish"):  # else the next run would be a part of this one (wandb)
                 self._logger.experiment.finish()
         self._run = None
-        super().stop()
+        self._inner.stop()
 
     def _send(self, figures: dict[str, float], epoch: int) -> None:
         if self._run is None:
@@ -227,16 +219,14 @@ def _tracked(inner: Reporter, tracker: Tracker) -> TrackedReporter:
 
             # Epochs that are trained again after a resume replace those that were written before.
             return TrackedReporter(
-                inner,
-                lambda run, done: loggers.TensorBoardLogger(run.path, "", "tensorboard", purge_step=done + 1),
+                inner, lambda run, done: loggers.TensorBoardLogger(run.path, "", "tensorboard", purge_step=done + 1)
             )
         if tracker == "mlflow":
             import mlflow
 
             experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", "calibrant")
             return TrackedReporter(
-                inner,
-                lambda run, _: loggers.MLFlowLogger(experiment, run.path.name, mlflow.get_tracking_uri()),
+                inner, lambda run, _: loggers.MLFlowLogger(experiment, run.path.name, mlflow.get_tracking_uri())
             )
         import wandb
 
@@ -246,13 +236,6 @@ def _tracked(inner: Reporter, tracker: Tracker) -> TrackedReporter:
             "settings": wandb.Settings(silent=True, console="off"),  # our own reporter writes on the terminal
         }
         return TrackedReporter(inner, lambda run, _: loggers.WandbLogger(run.path.name, **options))
-
-
-def _epoch_figures(line: dict[str, Any]) -> dict[str, float]:
-    """The figures of an epoch under the names that the trackers show."""
-    figures = {key: line[key] for key in ("loss", "accuracy", "ece", "kept_share", "lr", "samples_per_second")}
-    figures |= {f"terms/{name}": value for name, value in line["terms"].items()}
-    return figures | {f"validation/{name}": value for name, value in line.get("validation", {}).items()}
 
 
 def _results(run: Run) -> dict[str, float]:

@@ -246,10 +246,8 @@ class ScheduleSection(RecipeSection):
             return self
         small = sum(share for _, share in self.resolution)
         if small > 1 - self.average + 1e-9:
-            raise ValueError(
-                f"schedule.resolution must leave the averaged part of the run ({self.average:g}) at full size, "
-                f"got shares that add up to {small:g}"
-            )
+            rule = f"leave the averaged part of the run ({self.average:g}) at full size"
+            raise invalid("schedule.resolution", rule, f"shares that add up to {small:g}")
         return self
 
 
@@ -310,37 +308,26 @@ class Recipe(RecipeSection):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.optimiser.accumulate > self.optimiser.batch_size:
-            raise ValueError(
-                f"optimiser.accumulate must not exceed optimiser.batch_size ({self.optimiser.batch_size}), "
-                f"got {self.optimiser.accumulate}"
-            )
-        late = [m for m in self.schedule.milestones if m >= 1 and m >= self.epochs]
-        if late and self.schedule.kind == "step":
-            raise ValueError(f"schedule.milestones must lie before the last epoch ({self.epochs}), got {late[0]:g}")
-        if self.schedule.floor and self.schedule.kind != "cosine":
-            raise ValueError(
-                f"schedule.floor must be 0 unless schedule.kind is cosine (it is {self.schedule.kind}), "
-                f"got {self.schedule.floor:g}"
-            )
-        if self.schedule.warmup >= self.epochs:
-            raise ValueError(
-                f"schedule.warmup must end before the last of the {self.epochs} epochs, got {self.schedule.warmup:g}"
-            )
-        if self.schedule.average and not self.averaged_epochs:
-            raise ValueError(
-                f"schedule.average must cover at least one of the {self.epochs} epochs, got {self.schedule.average:g}"
-            )
+        optimiser, schedule, engine, last = self.optimiser, self.schedule, self.engine, f"the {self.epochs} epochs"
+        if optimiser.accumulate > optimiser.batch_size:
+            rule = f"not exceed optimiser.batch_size ({optimiser.batch_size})"
+            raise invalid("optimiser.accumulate", rule, optimiser.accumulate)
+        late = [m for m in schedule.milestones if m >= 1 and m >= self.epochs]
+        if late and schedule.kind == "step":
+            raise invalid("schedule.milestones", f"lie before the last epoch ({self.epochs})", f"{late[0]:g}")
+        if schedule.floor and schedule.kind != "cosine":
+            rule = f"be 0 unless schedule.kind is cosine (it is {schedule.kind})"
+            raise invalid("schedule.floor", rule, f"{schedule.floor:g}")
+        if schedule.warmup >= self.epochs:
+            raise invalid("schedule.warmup", f"end before the last of {last}", f"{schedule.warmup:g}")
+        if schedule.average and not self.averaged_epochs:
+            raise invalid("schedule.average", f"cover at least one of {last}", f"{schedule.average:g}")
         if self.model.probe >= self.epochs:
-            raise ValueError(
-                f"model.probe must end before the last of the {self.epochs} epochs, got {self.model.probe}. "
-                "With model.freeze = backbone only the last layer is trained."
-            )
-        if self.select != "last" and self.engine.evaluate_every > 1:
-            raise ValueError(
-                f"select must be last unless every epoch is evaluated (engine.evaluate_every is "
-                f"{self.engine.evaluate_every}), got {self.select}"
-            )
+            way_out = "With model.freeze = backbone only the last layer is trained."
+            raise invalid("model.probe", f"end before the last of {last}", self.model.probe, way_out)
+        if self.select != "last" and engine.evaluate_every > 1:
+            rule = f"be last unless every epoch is evaluated (engine.evaluate_every is {engine.evaluate_every})"
+            raise invalid("select", rule, self.select)
         return self
 
     @property
@@ -374,10 +361,8 @@ class Recipe(RecipeSection):
     def within_budget(self, epochs: int | None = None) -> Self:
         """The recipe that is trained: a method without a plan spends its budget on fewer epochs.
 
-        The schedule is stretched over them: milestones and warm-up keep their shares of the run.
-
-        Args:
-            epochs: How many the budget pays for. None: its share of them, as if all images had full size.
+        The schedule is stretched over them: milestones and warm-up keep their shares of the run. The budget pays for
+        `epochs`; None is its share of them, as if all images had full size.
 
         >>> Recipe(epochs=160, budget=0.6).within_budget().epochs
         96
@@ -389,14 +374,8 @@ class Recipe(RecipeSection):
         if epochs < 1:
             raise invalid("budget", f"pay for at least one of the {self.epochs} epochs", self.budget)
         schedule = self.schedule
-        milestones = []
-        for milestone in schedule.milestones:
-            share = milestone
-            if milestone >= 1:
-                share = milestone / self.epochs
-            milestones.append(share)
         stretched: dict[str, Any] = {
-            "schedule.milestones": tuple(milestones),
+            "schedule.milestones": tuple(m / self.epochs if m >= 1 else m for m in schedule.milestones),
             "schedule.warmup": schedule.warmup * epochs / self.epochs,
             "model.probe": self.model.probe * epochs // self.epochs,
         }
@@ -465,11 +444,7 @@ class Recipe(RecipeSection):
         return tuple(dict.fromkeys(parts))
 
     def with_trusted_code(self, *, trust_code: bool = False) -> Self:
-        """`with_code_digests`; code that the user does not trust is refused. Nothing is imported.
-
-        Args:
-            trust_code: Whether the user vouches for the code that the recipe names.
-        """
+        """`with_code_digests`; code that the user does not vouch for is refused. Nothing is imported."""
         recipe = self.with_code_digests()
         for name in self.own_names():
             require(name, trusted=trust_code)

@@ -37,7 +37,10 @@ def epoch_sizes(recipe: Recipe, image_shape: tuple[int, int, int]) -> list[Size]
     side = min(height, width)
     stages = recipe.schedule.resolution
     if stages == "auto":
-        stages = _automatic_stages(side, min(_AUTO_SHARE, 1 - recipe.schedule.average))
+        small_side = int(side * _AUTO_SCALE) // _AUTO_MULTIPLE * _AUTO_MULTIPLE
+        stages = ()
+        if small_side >= _SMALLEST_AUTO_SIDE:
+            stages = ((small_side, min(_AUTO_SHARE, 1 - recipe.schedule.average)),)
     sizes: list[Size] = []
     share_so_far = 0.0
     for small_side, share in stages:
@@ -47,13 +50,6 @@ def epoch_sizes(recipe: Recipe, image_shape: tuple[int, int, int]) -> list[Size]
         small = (round(height * small_side / side), round(width * small_side / side))
         sizes += [small] * (round(share_so_far * recipe.epochs) - len(sizes))
     return sizes + [(height, width)] * (recipe.epochs - len(sizes))
-
-
-def _automatic_stages(side: int, share: float) -> tuple[tuple[int, float], ...]:
-    small_side = int(side * _AUTO_SCALE) // _AUTO_MULTIPLE * _AUTO_MULTIPLE
-    if small_side < _SMALLEST_AUTO_SIDE:
-        return ()
-    return ((small_side, share),)
 
 
 def resized(images: Tensor, size: Size) -> Tensor:
@@ -66,13 +62,7 @@ def resized(images: Tensor, size: Size) -> Tensor:
 def forward_flops(network: nn.Module, image_shape: tuple[int, int, int], size: Size) -> int:
     """Floating-point operations of the forward pass of one image of this size, as torch counts them.
 
-    Args:
-        network: The network; it is left as it was.
-        image_shape: Channels, height and width of the data set's images.
-        size: The size to count for.
-
-    Raises:
-        InvalidInput: If the network cannot take images of this size, which is not the data set's own.
+    A network that cannot take images of this size is refused, unless it is the data set's own.
     """
     parameter = next(network.parameters())
     image = torch.zeros(1, image_shape[0], *size, device=parameter.device, dtype=parameter.dtype)

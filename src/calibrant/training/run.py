@@ -14,22 +14,14 @@ from torch import Tensor, nn
 
 from calibrant.decisions import PolicyLike
 from calibrant.errors import CalibrantError, InvalidInput
-from calibrant.files import locked, output_error, refuse_overwriting, write_json
+from calibrant.files import locked, output_error, refuse_overwriting
 from calibrant.metrics import Evaluation, evaluate
 from calibrant.metrics.metric import label
 from calibrant.metrics.metric_tables import evaluations_table
 from calibrant.own_code import is_own, require
 from calibrant.runs import RECIPE, RunFolder, Sample, is_run
 from calibrant.tables import Table
-from calibrant.training.checkpoint import (
-    Checkpoint,
-    Line,
-    append_line,
-    newest_checkpoint,
-    read_log,
-    saved_log,
-    write_log,
-)
+from calibrant.training.checkpoint import Checkpoint, Line, newest_checkpoint, read_log, saved_log
 from calibrant.training.data import Dataset, load_dataset, split_validation
 from calibrant.training.models import AveragedViews, ModelInput, build_model
 from calibrant.training.recipe import Recipe
@@ -43,11 +35,7 @@ _NOISE_IMAGES = 64
 
 
 class Run(RunFolder):
-    """A run folder with all that needs torch: the engine writes it through here, and the network is loaded from it.
-
-    Attributes:
-        recipe: The settings.
-    """
+    """A run folder with all that needs torch: the engine writes it through here, and the network is loaded from it."""
 
     def __init__(self, path: str | Path, recipe: Recipe | None = None) -> None:
         """Open the folder `path`; with a recipe, name a folder that need not exist yet."""
@@ -110,11 +98,6 @@ class Run(RunFolder):
                 f"out must be a new or empty folder, got {folder}, which holds something. "
                 "Continue it with --resume, or choose another folder."
             )
-
-    @classmethod
-    def open(cls, path: str | Path) -> "Run":
-        """Open an existing run folder, as `Run(path)` does."""
-        return cls(path)
 
     @classmethod
     def of(cls, path: str | Path) -> "Run | None":
@@ -192,10 +175,7 @@ class Run(RunFolder):
     ) -> list[Sample] | None:
         """Some of the samples that the run trained on; None if the data set is not at hand or has other labels.
 
-        Args:
-            targets: Labels of all that it trained on, in the order of its pruning audit.
-            positions: Which of them are wanted.
-            data_dir: Where image sets lie; by default where training looks for them.
+        `targets` are the labels of all of them in the order of its pruning audit, `positions` those that are wanted.
         """
         dataset = _dataset(self.recipe.data.name, data_dir)
         if dataset is None:
@@ -246,9 +226,8 @@ class Run(RunFolder):
             model.load_state_dict(weights)
         except RuntimeError as error:
             reason = str(error).splitlines()[0][:200]
-            raise InvalidInput(
-                f"the newest checkpoint of run {self.path} does not fit its network: {reason}"
-            ) from error
+            message = f"the newest checkpoint of run {self.path} does not fit its network: {reason}"
+            raise InvalidInput(message) from error
         if self.recipe.model.views != "none":
             model = AveragedViews(model, self.recipe.model.views)
         return model.eval()
@@ -327,22 +306,10 @@ class Run(RunFolder):
             every = self.trained_epochs
         return read_log(self.log_path, saved=saved_log(self.checkpoints), epochs=every)
 
-    def log_epoch(self, line: Line) -> None:
-        """Append one epoch's line."""
-        append_line(self.log_path, line)
-
-    def write_log(self, lines: Sequence[Line]) -> None:
-        """Replace the log: epochs that were logged after the checkpoint that is resumed are trained again."""
-        write_log(self.log_path, lines)
-
     def remove_drafts(self) -> None:
         """Remove the temporary files of processes that were killed; only the holder of the lock may do that."""
         for draft in self.path.rglob(".*.tmp"):
             draft.unlink(missing_ok=True)
-
-    def write_summary(self, content: dict[str, Any]) -> None:
-        """Write the summary; from now on the run counts as finished."""
-        write_json(self.summary_path, content)
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """Hold the folder: two processes that write one run would spoil it."""

@@ -20,10 +20,10 @@ from calibrant.checks import labels
 from calibrant.errors import InvalidInput, invalid
 from calibrant.own_code import load, own_code_at_work
 from calibrant.runs import Split
+from calibrant.training.batches import BatchReader
 from calibrant.training.data import Augmentation, Dataset, StreamedDataset, split_validation
 from calibrant.training.data.load import Extent
 from calibrant.training.data.spec import own_data
-from calibrant.training.reading import BatchReader
 from calibrant.training.recipe import Recipe
 from calibrant.training.reproducibility import derive_seed
 
@@ -53,33 +53,19 @@ class HeldOut:
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Everything that the engine knows about the data.
+    """Everything that the engine knows about the data."""
 
-    Args:
-        train: Items `(image, label)` to train on.
-        targets: `(N,)` int64, the labels of `train`, in the numbering that the pruner uses.
-        images: `(N, C, H, W)` uint8, all training images as one tensor, or None: then only a loader can read them.
-        held_out: `val` and `test`.
-        class_names: One for each of the K classes.
-        image_shape: Channels, height and width.
-        mean: Per channel; images that are not uint8 come as the network wants them and are not normalised.
-        std: Per channel.
-        augmentation: What is done to uint8 training images.
-        fingerprint: A digest of the data. A run is resumed only on data with the fingerprint that it began with.
-        reason: Why the data are streamed or in memory, if there was a choice.
-    """
-
-    train: TorchDataset[Any]
-    targets: Tensor
-    images: Tensor | None
+    train: TorchDataset[Any]  # items (image, label)
+    targets: Tensor  # the labels of `train`, in the numbering that the pruner uses
+    images: Tensor | None  # all training images as one uint8 tensor; None: only a loader can read them
     held_out: dict[Split, HeldOut]
     class_names: tuple[str, ...]
     image_shape: tuple[int, int, int]
-    mean: tuple[float, ...]
+    mean: tuple[float, ...]  # per channel; images that are not uint8 are not normalised
     std: tuple[float, ...]
     augmentation: Augmentation | None
-    fingerprint: str
-    reason: str = ""
+    fingerprint: str  # a run is resumed only on data with the fingerprint that it began with
+    reason: str = ""  # why the data are streamed or in memory, if there was a choice
 
     @property
     def n_classes(self) -> int:
@@ -87,56 +73,40 @@ class TrainingData:
         return len(self.class_names)
 
     @classmethod
-    def make(cls, recipe: Recipe, dataset: Dataset) -> "TrainingData":
+    def make(cls, recipe: Recipe, dataset: Dataset | StreamedDataset, reason: str = "") -> "TrainingData":
         """Hold a part of the training images out, stratified and seeded."""
-        labels, images = dataset.train.labels, dataset.train.images
-        train, validation = split_validation(labels, fraction=recipe.data.validation, seed=recipe.data.split_seed)
-        check_batch_size(recipe, len(train))
-        mine, targets = images[train], labels[train]
-        held = TensorDataset(images[validation], labels[validation])
-        test = TensorDataset(dataset.test.images, dataset.test.labels)
-        return cls(
-            train=TensorDataset(mine, targets),
-            targets=targets,
-            images=mine,
-            held_out={
-                "val": HeldOut(held, dataset.ids("train", validation)),
-                "test": HeldOut(test, dataset.ids("test")),
-            },
-            class_names=dataset.class_names,
-            image_shape=dataset.image_shape,
-            mean=dataset.mean,
-            std=dataset.std,
-            augmentation=_augmentation(recipe, dataset),
-            fingerprint=digest(
-                *(train, validation, labels, dataset.test.labels, sample_rows(images), sample_rows(dataset.test.images))
-            ),
-        )
-
-    @classmethod
-    def stream(cls, recipe: Recipe, dataset: StreamedDataset) -> "TrainingData":
-        """The same split of pictures that stay on disk."""
         labels = dataset.train.labels
         rows, validation = split_validation(labels, fraction=recipe.data.validation, seed=recipe.data.split_seed)
         check_batch_size(recipe, len(rows))
-        train, held = dataset.train.take(rows), dataset.train.take(validation)
+        train: TorchDataset[Any]
+        images: Tensor | None = None
+        if isinstance(dataset, StreamedDataset):
+            train, held = dataset.train.take(rows), dataset.train.take(validation)
+            held_out = HeldOut(held, held.ids()), HeldOut(dataset.test, dataset.test.ids())
+            numbers = torch.tensor([*dataset.image_shape, *dataset.mean, *dataset.std], dtype=torch.float64)
+            content = dataset.train.pictures.text, numbers
+        else:
+            images = dataset.train.images[rows]
+            train = TensorDataset(images, labels[rows])
+            held_images = TensorDataset(dataset.train.images[validation], labels[validation])
+            test_images = TensorDataset(dataset.test.images, dataset.test.labels)
+            held_out = (
+                HeldOut(held_images, dataset.ids("train", validation)),
+                HeldOut(test_images, dataset.ids("test")),
+            )
+            content = sample_rows(dataset.train.images), sample_rows(dataset.test.images)
         return cls(
             train=train,
-            targets=train.labels,
-            images=None,
-            held_out={
-                "val": HeldOut(held, held.ids()),
-                "test": HeldOut(dataset.test, dataset.test.ids()),
-            },
+            targets=labels[rows],
+            images=images,
+            held_out={"val": held_out[0], "test": held_out[1]},
             class_names=dataset.class_names,
             image_shape=dataset.image_shape,
             mean=dataset.mean,
             std=dataset.std,
             augmentation=_augmentation(recipe, dataset),
-            fingerprint=digest(
-                *(rows, validation, labels, dataset.test.labels, dataset.train.pictures.text),
-                torch.tensor([*dataset.image_shape, *dataset.mean, *dataset.std], dtype=torch.float64),
-            ),
+            fingerprint=digest(rows, validation, labels, dataset.test.labels, *content),
+            reason=reason,
         )
 
 
@@ -154,12 +124,8 @@ def _augmentation(recipe: Recipe, dataset: Dataset | StreamedDataset) -> Augment
 def check_batch_size(recipe: Recipe, samples: int) -> None:
     """Refuse a batch that is larger than the set."""
     if recipe.optimiser.batch_size > samples:
-        raise invalid(
-            "optimiser.batch_size",
-            f"not exceed the {samples} training images",
-            recipe.optimiser.batch_size,
-            "Choose a smaller batch.",
-        )
+        rule = f"not exceed the {samples} training images"
+        raise invalid("optimiser.batch_size", rule, recipe.optimiser.batch_size, "Choose a smaller batch.")
 
 
 def sample_rows(images: Tensor) -> Tensor:
@@ -203,11 +169,8 @@ class TorchData:
     def prepare(self, recipe: Recipe) -> TrainingData:
         """The data in the form that the engine takes; datasets that do not fit are refused here."""
         names = self.class_names
-        if (
-            isinstance(names, str)
-            or not isinstance(names, Sequence)
-            or not all(isinstance(name, str) for name in names)
-        ):
+        listed = isinstance(names, Sequence) and not isinstance(names, str)
+        if not listed or not all(isinstance(name, str) for name in names):
             raise invalid("class_names", "be a list of names, one per class", repr(names))
         if len(set(names)) != len(names):
             raise invalid("class_names", "be distinct", repr(names))
@@ -359,19 +322,12 @@ def first_image(argument: str, items: Any) -> Tensor:
     return image
 
 
-def own_training_data(recipe: Recipe) -> TrainingData:
-    """Call the function that the recipe names; what it gives must be the code that the run began with."""
-    return _given(recipe.data.name, recipe).prepare(recipe)
-
-
 def own_extent(name: str, validation: float) -> Extent:
-    """The size of such a set, which settings are derived from. Nothing is augmented: its items are finished.
+    """The size of the set that `module:function` gives. Nothing is augmented: its items are finished.
 
-    Args:
-        name: `module:function`.
-        validation: The share that is held out if the function gives no validation part.
+    `validation` is the share that is held out if the function gives no validation part.
     """
-    found = _given(name, Recipe().changed({"data.validation": validation}))
+    found = own_torch_data(name, Recipe().changed({"data.validation": validation}))
     side = min(first_image("train", found.train).shape[1:])
     parts: tuple[Any, Any] = (found.train, found.validation)
     augmentation, held_out = Augmentation(0, flip=False), len(parts[1])
@@ -379,8 +335,11 @@ def own_extent(name: str, validation: float) -> Extent:
     return Extent(name, train, len(found.class_names), side, augmentation, fixed_validation=held_out)
 
 
-def _given(name: str, recipe: Recipe) -> TorchData:
-    """What the function gives, with a validation part: its own, or one that is drawn from its training part."""
+def own_torch_data(name: str, recipe: Recipe) -> TorchData:
+    """What the user's function gives, with a validation part: its own, or one drawn from its training part.
+
+    The function must be the code that the run began with.
+    """
     code = own_data(name)
     assert code is not None
     function = load(code, kind="data", expected=recipe.own_code.get(code.partition(":")[0]))

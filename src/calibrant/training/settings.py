@@ -27,12 +27,7 @@ _NOT_SHARED = ("method.", "seed", "data.name", "model.name", "reasons.")
 
 
 def parse_assignment(text: str, *, method_options: bool = False) -> tuple[str, Any]:
-    """`schedule.kind=cosine` as a key of the recipe and a value.
-
-    Args:
-        text: What stands behind --set.
-        method_options: Whether `method.options.NAME` may be set too; the method itself then knows which names exist.
-    """
+    """`schedule.kind=cosine` as a key of the recipe and a value; `method.options.NAME` only with `method_options`."""
     key, sign, value = text.partition("=")
     if not sign or not key:
         raise InvalidInput(f"--set must be key=value, got {text!r}. For example --set schedule.kind=cosine")
@@ -172,7 +167,11 @@ def check_inputs(recipes: Iterable[Recipe], *, data_dir: str | Path | None = Non
     for data in dict.fromkeys(recipe.data.name for recipe in wanted):
         _check_data(data, data_dir)
     for model in dict.fromkeys(recipe.model.name for recipe in wanted):
-        _check_model(model)
+        if is_own(model):
+            digest(model)  # refuses a module that does not exist
+        elif ":" not in model:
+            with torch.device("meta"):
+                build_model(model, n_classes=2, image_shape=(3, 32, 32))
     for weights in dict.fromkeys(recipe.model.weights for recipe in wanted):
         if weights is not None:
             check_weights(weights)
@@ -191,11 +190,3 @@ def _check_data(name: str, data_dir: str | Path | None) -> None:
             raise invalid("data", "name an existing file", repr(name))
     elif find_named(name, data_dir=data_dir) is None:
         load_dataset(name)  # the digits, or a name that nobody knows
-
-
-def _check_model(name: str) -> None:
-    if ":" not in name:
-        with torch.device("meta"):
-            build_model(name, n_classes=2, image_shape=(3, 32, 32))
-    elif is_own(name):
-        digest(name)  # refuses a module that does not exist

@@ -1,7 +1,6 @@
 """From a recipe to the objects of a run: device, data, network, loss, pruner, optimiser, step mode."""
 
 import logging
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from calibrant.losses.base import balanced_loss
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import methods
 from calibrant.training.batches import EpochTables, LoaderBatches, Mixup, Preparation, ResidentBatches
-from calibrant.training.data import StreamedDataset, StreamedImages, open_dataset
+from calibrant.training.data import Dataset, StreamedImages, open_dataset
 from calibrant.training.data.spec import own_data
 from calibrant.training.final_weights import BestEpoch, WeightAverage
 from calibrant.training.launch import FABRIC_LOGGERS, group_layout, joins_a_group
@@ -28,7 +27,7 @@ from calibrant.training.network import (
 from calibrant.training.recipe import OptimiserSection, Recipe
 from calibrant.training.reproducibility import derive_seed
 from calibrant.training.resolution import FLOPS_PER_GRADIENT, Size, epoch_sizes, forward_flops
-from calibrant.training.run_data import TrainingData, own_training_data
+from calibrant.training.run_data import TorchData, TrainingData, own_torch_data
 from calibrant.training.step import EagerSteps, GraphedSteps, Learner, SharpnessAware
 
 if TYPE_CHECKING:
@@ -85,27 +84,26 @@ def make_fabric(recipe: Recipe) -> "Fabric":
             plugins=[environment],
         )
     if recipe.optimiser.batch_size < fabric.world_size:
-        raise invalid(
-            "optimiser.batch_size",
-            f"hold a sample for each of the {fabric.world_size} processes",
-            recipe.optimiser.batch_size,
-        )
+        rule = f"hold a sample for each of the {fabric.world_size} processes"
+        raise invalid("optimiser.batch_size", rule, recipe.optimiser.batch_size)
     return fabric
 
 
-def load_data(recipe: Recipe, data_dir: str | Path | None) -> TrainingData:
-    """The recipe's data set, split; in memory, or streamed."""
+def load_data(recipe: Recipe, data_dir: str | Path | None, given: Dataset | TorchData | None = None) -> TrainingData:
+    """The data set that was given, else the recipe's; split, in memory or streamed."""
+    if isinstance(given, TorchData):
+        return given.prepare(recipe)
+    if given is not None:
+        return TrainingData.make(recipe, given)
     if recipe.data.name.startswith(OWN_DATA):
         raise InvalidInput(
             f"the run was begun from Python on data of its own ({recipe.data.name}). "
             "Continue it there with calibrant.training.resume(path, data=...)."
         )
     if own_data(recipe.data.name):
-        return own_training_data(recipe)
+        return own_torch_data(recipe.data.name, recipe).prepare(recipe)
     data, reason = open_dataset(recipe.data.name, data_dir=data_dir, data_path=recipe.engine.data_path)
-    if isinstance(data, StreamedDataset):
-        return replace(TrainingData.stream(recipe, data), reason=reason)
-    return replace(TrainingData.make(recipe, data), reason=reason)
+    return TrainingData.make(recipe, data, reason)
 
 
 def make_pruner(
@@ -261,11 +259,6 @@ class Setup:
         gradients = trained * self.recipe.gradients_per_update
         return float(gradients * per_gradient + scored * self.forward_flops[scoring_size])
 
-    @property
-    def full_forward_flops(self) -> int:
-        """Floating-point operations of the forward pass of one image at full size."""
-        return self.forward_flops[self.data.image_shape[1:]]
-
     def _count_flops(self) -> dict[Size, int]:
         """The forward pass of one image at each size of the run; sizes that the network cannot take are refused."""
         full = self.data.image_shape[1:]
@@ -314,25 +307,16 @@ class Setup:
 
     def _make_source(self, tables: EpochTables) -> ResidentBatches | LoaderBatches:
         data, device = self.data, self.fabric.device
-        both: dict[str, Any] = {"batch_size": self.batch_size, "mixup": self._make_mixup()}
+        mixup: Mixup | None = None
+        if self.recipe.data.mixup:
+            # More than enough: what is drawn for a step does not depend on how many are drawn.
+            steps = -(-self.pruner.samples // self.batch_size) + 1
+            mixup = Mixup(self.recipe.data.mixup, steps=steps, seed=self.recipe.seed, device=device, dtype=self.dtype)
+        both: dict[str, Any] = {"batch_size": self.batch_size, "mixup": mixup}
         if self.data_path == "resident" and data.images is not None:
             return ResidentBatches(data.images.to(device), data.targets.to(device), tables, self.preparation, **both)
-        return LoaderBatches(
-            data.train,
-            tables,
-            self.preparation,
-            workers=self.recipe.engine.workers,
-            device=device,
-            **both,
-        )
-
-    def _make_mixup(self) -> Mixup | None:
-        alpha = self.recipe.data.mixup
-        if not alpha:
-            return None
-        # More than enough: what is drawn for a step does not depend on how many are drawn.
-        steps = -(-self.pruner.samples // self.batch_size) + 1
-        return Mixup(alpha, steps=steps, seed=self.recipe.seed, device=self.fabric.device, dtype=self.dtype)
+        workers = self.recipe.engine.workers
+        return LoaderBatches(data.train, tables, self.preparation, workers=workers, device=device, **both)
 
 
 def choose_mode(recipe: Recipe, fabric: "Fabric", data_path: str) -> str:

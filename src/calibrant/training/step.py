@@ -18,7 +18,7 @@ from calibrant.integrations.on_device import accumulate_bins
 from calibrant.losses import Loss
 from calibrant.losses.distributed import global_sum
 from calibrant.pruning import ConfidencePruner
-from calibrant.training.batches import BatchSource, ResidentBatches, TrainingBatch
+from calibrant.training.batches import LoaderBatches, ResidentBatches, TrainingBatch
 from calibrant.training.network import convolutions
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class Learner:
 class EagerSteps:
     """Runs every batch as an ordinary step; compiled parts are called in the same way."""
 
-    def __init__(self, learner: Learner, source: BatchSource) -> None:
+    def __init__(self, learner: Learner, source: ResidentBatches | LoaderBatches) -> None:
         self.learner, self.source = learner, source
 
     def run_epoch(self, before_step: Callable[[int], None]) -> None:

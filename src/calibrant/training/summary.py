@@ -36,10 +36,8 @@ def calibration_share(recipe: Recipe, cases: int) -> float | None:
 def calibrate_run(run: Run) -> dict[str, Any] | None:
     """Fit the temperature of a run whose predictions are written, and keep it in the run.
 
-    Which cases it was fitted on is kept in the calibrator's file: a share and a seed of `Predictions.split`.
-
-    Returns:
-        The entry of the summary; None if no temperature was fitted.
+    The calibrator's file says which cases it was fitted on: a share and a seed of `Predictions.split`. Returns the
+    entry of the summary; None if no temperature was fitted.
     """
     validation = run.predictions("val")
     share = calibration_share(run.recipe, len(validation))
@@ -75,18 +73,15 @@ _SHARES = (0.3, 0.5)
 
 
 def find_failures(run: Run, log: Sequence[Line], calibration: dict[str, Any] | None) -> list[str]:
-    """Warnings about the finished run, the most serious first; an empty list if there are none.
-
-    Args:
-        run: The run, with its predictions written, and its calibrator if it has one.
-        log: Its epochs.
-        calibration: The entry of the summary about the calibrator.
-    """
+    """Warnings about a run whose predictions and calibrator are written, the most serious first."""
     validation = run.predictions("val")
     guesses = _guesses(validation)
     found = [*guesses, *_learned_nothing(log), *_few_updates(run, log), *_over_budget(run, log)]
     if calibration is None and run.recipe.calibration.method != "none":
-        found.append(_no_temperature(run, len(validation)))
+        found.append(
+            "No temperature was fitted, so confidence is as the network gives it: the "
+            f"{len(validation)} validation cases or the predictions on them do not differ. {_more_validation(run)}"
+        )
     # A model that guesses can promise nothing: the sentences above say it better.
     if not guesses:
         found += _no_promise(run, validation, calibration)
@@ -96,11 +91,6 @@ def find_failures(run: Run, log: Sequence[Line], calibration: dict[str, Any] | N
             "nothing could be decided alone at 98 %, with nll 74 to 81 %. Use nll if a threshold is to be chosen."
         )
     return found
-
-
-def _no_temperature(run: Run, cases: int) -> str:
-    start = "No temperature was fitted, so confidence is as the network gives it:"
-    return f"{start} the {cases} validation cases or the predictions on them do not differ. {_more_validation(run)}"
 
 
 def _more_validation(run: Run) -> str:
@@ -199,6 +189,8 @@ def summarise(
     if setup.plan.pruning is not None:
         policy = repr(setup.pruner.timetable.policy)
     full = setup.pruner.samples * recipe.epochs
+    forward_flops = setup.forward_flops[setup.data.image_shape[1:]]
+    concurrent = os.environ.get(CONCURRENT_RUNS, "")
     return {
         "recipe": recipe.model_dump(mode="json"),
         "method": {"name": setup.plan.name, "settings": setup.plan.settings},
@@ -217,7 +209,7 @@ def summarise(
         "gradient_passes": pruning.seen * recipe.gradients_per_update,
         "flops": sum(line["flops"] for line in log),
         # Of the recipe without pruning and with every epoch at full size.
-        "flops_full": full * recipe.gradients_per_update * FLOPS_PER_GRADIENT * setup.full_forward_flops,
+        "flops_full": full * recipe.gradients_per_update * FLOPS_PER_GRADIENT * forward_flops,
         "epochs": setup.recipe.epochs,
         "policy": policy,
         "steps_mode": setup.mode,
@@ -228,21 +220,13 @@ def summarise(
         },
         "environment": describe_environment(),
         # Times are compared only between runs that shared their machine with equally many.
-        "concurrent_runs": _known_concurrency(),
+        "concurrent_runs": int(concurrent) if concurrent.isdecimal() else None,
     }
-
-
-def _known_concurrency() -> int | None:
-    known = os.environ.get(CONCURRENT_RUNS, "")
-    return int(known) if known.isdecimal() else None
 
 
 def brief(predictions: Predictions) -> dict[str, float]:
     """The two figures that the log shows of the validation part."""
-    return {
-        "accuracy": float(predictions.correct.mean()),
-        "ece": expected_calibration_error(predictions),
-    }
+    return {"accuracy": float(predictions.correct.mean()), "ece": expected_calibration_error(predictions)}
 
 
 def _best(log: Sequence[Line]) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from calibrant.errors import CalibrantWarning
 from calibrant.training.data import Images
 from calibrant.training.data.dataset import Splits
 from calibrant.training.data.formats import Source
-from calibrant.training.data.npz_sets import kept_copy
+from calibrant.training.data.load import kept_copy
 from calibrant.training.data.spec import Spec
 
 

@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 
 from calibrant.errors import InvalidInput
+from calibrant.training.data import folder as module
 from calibrant.training.data import load_dataset, open_dataset, stream_dataset
-from calibrant.training.data import streaming as module
 
 
 @pytest.fixture
@@ -61,12 +61,12 @@ def test_crop_and_pad_keep_the_aspect(tmp_path):
 def test_auto_streams_what_takes_more_than_half_of_the_memory(photographs, monkeypatch):
     name, needed = f"folder:{photographs}?size=16", 20 * 3 * 16 * 16
     for memory, streams in ((2 * needed, False), (2 * needed - 1, True), (0, False)):
-        monkeypatch.setattr(module, "pixel_memory", lambda memory=memory: memory)
+        monkeypatch.setattr("calibrant.training.data.load.pixel_memory", lambda memory=memory: memory)
         opened = open_dataset(name)
         assert isinstance(opened.data, module.StreamedDataset) == streams
         assert opened.reason.startswith("stream," if streams else "in memory,")
         assert "GB of pixels" in opened.reason
-    monkeypatch.setattr(module, "pixel_memory", lambda: 1)
+    monkeypatch.setattr("calibrant.training.data.load.pixel_memory", lambda: 1)
     assert open_dataset(name, data_path="loader").data.train.images.shape == (16, 3, 16, 16)
     assert open_dataset("digits")[1] == ""
     with pytest.raises(InvalidInput, match="be folder:DIR to be streamed, got 'digits'"):

@@ -9,10 +9,10 @@ from calibrant.training.data.dataset import (
     normalise,
     split_validation,
 )
+from calibrant.training.data.folder import StreamedDataset, StreamedImages
 from calibrant.training.data.inventory import check_dataset, list_datasets
-from calibrant.training.data.load import extent_of, load_dataset
+from calibrant.training.data.load import extent_of, load_dataset, open_dataset, stream_dataset
 from calibrant.training.data.public_sets import data_dirs, fetch_dataset
-from calibrant.training.data.streaming import StreamedDataset, StreamedImages, open_dataset, stream_dataset
 
 __all__ = [
     "Augmentation",

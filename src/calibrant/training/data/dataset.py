@@ -122,12 +122,10 @@ class Dataset(Displayed):
             checks.labels(f"{split} labels", part.labels, n_classes=self.n_classes)
         absent = set(range(self.n_classes)) - set(self.train.labels.tolist())
         if absent:
-            raise invalid(
-                "train labels",
-                f"name each of the {self.n_classes} classes at least once",
-                f"no image of class {min(absent)} ({self.class_names[min(absent)]})",
-                "Add images of it, or leave the class out and number the others 0, 1, 2, ...",
-            )
+            rule = f"name each of the {self.n_classes} classes at least once"
+            found = f"no image of class {min(absent)} ({self.class_names[min(absent)]})"
+            way_out = "Add images of it, or leave the class out and number the others 0, 1, 2, ..."
+            raise invalid("train labels", rule, found, way_out)
         channels = self.image_shape[0]
         if len(self.mean) != channels or len(self.std) != channels or min(self.std) <= 0:
             raise invalid("mean and std", f"give {channels} values, std above 0", f"{self.mean} and {self.std}")
@@ -144,12 +142,7 @@ class Dataset(Displayed):
         return channels, height, width
 
     def ids(self, split: Literal["train", "test"], rows: Sequence[int] | Tensor | None = None) -> tuple[str, ...]:
-        """Names of rows of a split: those of the source, or `train-000123` made from the position.
-
-        Args:
-            split: Which split.
-            rows: Positions in that split; None for all of them.
-        """
+        """Names of these rows of a split, or of all: those of the source, or `train-000123` made from the position."""
         part = {"train": self.train, "test": self.test}[split]
         if rows is None:
             rows = range(len(part))
@@ -235,7 +228,7 @@ def held_out_of(samples: int, fraction: float) -> int:
 
 
 def split_validation(labels: Tensor, *, fraction: float = 0.1, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Split positions into a training and a validation part with the same class shares.
+    """Split positions into a training and a validation part with the same class shares, both sorted.
 
     Of a class with `n` samples, `fraction * n` (rounded, halves up) go to validation, but at least one and at most
     `n - 1`; a class with a single sample stays in training. The draw depends on the labels, `fraction` and `seed`
@@ -245,9 +238,6 @@ def split_validation(labels: Tensor, *, fraction: float = 0.1, seed: int = 0) ->
         labels: `(N,)` integers, the class of each sample.
         fraction: Share of each class that goes to validation; the paper holds out 10 %.
         seed: Seed of the draw.
-
-    Returns:
-        Two sorted, disjoint int64 tensors of positions that together hold every position, on the device of `labels`.
 
     >>> train, validation = split_validation(torch.arange(40) % 2)
     >>> len(train), len(validation)
@@ -281,15 +271,8 @@ def draw_augmentation(
 ) -> tuple[Tensor, Tensor]:
     """Draw where to crop and what to mirror for `n` images.
 
-    Args:
-        n: Number of images.
-        padding: Pixels of padding on each side; offsets lie in `0..2 * padding`.
-        flip: Whether to mirror half of the images (a name of a way to do it counts as yes).
-        generator: Source of randomness; it must live on `device`.
-        device: Where the result is made.
-
-    Returns:
-        `(n, 2)` int64 row and column offsets into the padded image, and `(n,)` booleans.
+    The result is made on `device`, where the generator must live: `(n, 2)` row and column offsets into an image that is
+    padded by `padding` pixels on each side, and `(n,)` booleans, of which half are true if images are to `flip`.
 
     >>> offsets, flips = draw_augmentation(5, 0, False)
     >>> offsets.shape, int(offsets.sum()), int(flips.sum())
@@ -303,8 +286,7 @@ def draw_augmentation(
 def augment(images: Tensor, crop_offsets: Tensor, flips: Tensor, padding: int) -> Tensor:
     """Crop each image at its own offset out of a zero-padded copy, then mirror the chosen ones.
 
-    uint8 images are padded with black, which is what cropping before normalising means; images that are normalised
-    already are padded with the mean.
+    uint8 images are padded with black; images that are normalised already are padded with the mean.
 
     Args:
         images: `(N, C, H, W)`, any dtype.
@@ -312,10 +294,6 @@ def augment(images: Tensor, crop_offsets: Tensor, flips: Tensor, padding: int) -
         flips: `(N,)` booleans.
         padding: Pixels of padding on each side.
 
-    Returns:
-        `(N, C, H, W)`, the dtype of `images`, contiguous.
-
-    >>> import torch
     >>> image = torch.arange(4, dtype=torch.uint8).view(1, 1, 2, 2)
     >>> augment(image, torch.tensor([[1, 1]]), torch.tensor([True]), 1).flatten().tolist()
     [1, 0, 3, 2]
@@ -355,16 +333,9 @@ def normalise(
     """Turn uint8 images into `(images / 255 - mean) / std`.
 
     Computed in float32 (float64 for float64) and rounded once, so that bfloat16 images are as exact as they can be.
+    Inside a CUDA graph pass `mean` and `std` as tensors on the device: making one from numbers copies from the host,
+    which a capture forbids. `torch.channels_last` is the fast memory format for convolutions on a GPU.
 
-    Args:
-        images: `(N, C, H, W)`, uint8.
-        mean: Per channel, on the scale from 0 to 1. Inside a CUDA graph pass tensors that live on the device: making
-            one from numbers copies from the host, which a capture forbids.
-        std: Per channel, like `mean`.
-        dtype: Floating-point type of the result.
-        memory_format: `torch.channels_last` is the fast one for convolutions on a GPU.
-
-    >>> import torch
     >>> normalise(torch.full((1, 1, 1, 1), 255, dtype=torch.uint8), [0.5], [0.25]).item()
     2.0
     """

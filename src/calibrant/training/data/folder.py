@@ -1,16 +1,19 @@
-"""The user's own pictures, in one folder per class."""
+"""The user's own pictures, in one folder per class: decoded into memory, or as they are needed."""
 
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
 
-from calibrant.errors import CalibrantWarning, invalid
+from calibrant.errors import CalibrantWarning, InvalidInput, invalid
+from calibrant.tables import Displayed, Table
 from calibrant.training.data.dataset import (
     Augmentation,
     Dataset,
@@ -18,6 +21,7 @@ from calibrant.training.data.dataset import (
     Progress,
     channel_histogram,
     channel_statistics,
+    few_names,
     split_validation,
 )
 from calibrant.training.data.pictures import (
@@ -25,9 +29,15 @@ from calibrant.training.data.pictures import (
     Decoder,
     Fit,
     FolderPictures,
+    Picture,
     Unreadable,
+    as_channels,
+    check_pixels,
     decode_pictures,
+    decoded,
+    different_sizes,
     folders_in,
+    large_pictures_expected,
     pictures_below,
 )
 from calibrant.training.data.spec import Spec
@@ -35,10 +45,7 @@ from calibrant.training.data.spec import Spec
 _TEST_FRACTION = 0.2
 _SPLIT_SEED = 0
 # The options of a folder; the first value of each is the default.
-_CHOICES = {
-    "colour": ("auto", "grey", "rgb"),
-    "fit": ("stretch", "crop", "pad"),
-}
+_CHOICES = {"colour": ("auto", "grey", "rgb"), "fit": ("stretch", "crop", "pad")}
 
 
 class Form(NamedTuple):
@@ -65,27 +72,18 @@ class Form(NamedTuple):
         if size is None and chosen["fit"] != "stretch":
             way_out = f"Say ?size=224&fit={chosen['fit']}, or another side length."
             raise invalid("fit in the name of the data", "come with a size", repr(chosen["fit"]), way_out)
-        colour, fit = cast("Colour", chosen["colour"]), cast("Fit", chosen["fit"])
-        return cls(size, colour, fit)
+        return cls(size, cast("Colour", chosen["colour"]), cast("Fit", chosen["fit"]))
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The pictures of a folder, found and not decoded.
+    """The pictures of a folder, found and not decoded."""
 
-    Args:
-        pictures: All of them, sorted by path.
-        class_names: In the order of the labels.
-        labels: `(N,)`, one per picture.
-        train: Positions of the pictures to train on.
-        test: Positions of the others.
-    """
-
-    pictures: FolderPictures
+    pictures: FolderPictures  # sorted by path
     class_names: tuple[str, ...]
-    labels: Tensor
-    train: Tensor
-    test: Tensor
+    labels: Tensor  # one per picture
+    train: Tensor  # positions of the pictures to train on
+    test: Tensor  # and of the others
 
     @property
     def folder(self) -> Path:
@@ -188,3 +186,170 @@ def _class_names(folder: Path, counts: Mapping[tuple[str, str], int]) -> tuple[s
     if len(names) < 2:
         raise invalid(str(folder), "hold at least two classes", f"{len(names)} ({', '.join(names)})")
     return tuple(names)
+
+
+# pictures that stay on disk -------------------------------------------------------------------------------------------
+
+# Mean, deviation and colour of a larger set come from this many of its training pictures, spread evenly. On CIFAR-100
+# they give the mean of each channel to 0.001.
+_SAMPLED = 2048
+
+
+class StreamedBatch(NamedTuple):
+    """Decoded pictures of one set."""
+
+    images: Tensor  # (B, C, H, W), uint8
+    labels: Tensor
+    indices: Tensor  # positions in the set
+    fault: str = ""  # what is wrong with the first picture that cannot be used
+
+
+class StreamedImages(TorchDataset[Any]):
+    """Some pictures of a folder as a map-style dataset. A `DataLoader` asks it for whole batches at once.
+
+    Args:
+        pictures: Those of the folder.
+        rows: Which of them.
+        labels: One per row.
+        form: How they are decoded.
+        shape: Channels, height and width.
+    """
+
+    def __init__(
+        self, pictures: FolderPictures, rows: Tensor, labels: Tensor, form: Form, shape: tuple[int, int, int]
+    ) -> None:
+        self.pictures, self.rows, self.labels, self.form, self.shape = pictures, rows, labels, form, shape
+        self._decoder: Decoder | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        batch = self.__getitems__([index])
+        if batch.fault:
+            raise InvalidInput(batch.fault)
+        return batch.images[0], batch.labels[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> StreamedBatch:
+        """Decode a batch. A picture that cannot be used becomes a message: an error in a worker loses its shape."""
+        images = torch.zeros(len(indices), *self.shape, dtype=torch.uint8)
+        pixels, fault = images.numpy(), ""
+        with large_pictures_expected():
+            for position, index in enumerate(indices):
+                try:
+                    with naming_the_check():
+                        self._decode(int(self.rows[index]), pixels[position])
+                except InvalidInput as error:
+                    fault = str(error)
+                    break
+        chosen = torch.as_tensor(indices, dtype=torch.int64)
+        return StreamedBatch(images, self.labels[chosen], chosen, fault)
+
+    def take(self, rows: Tensor) -> "StreamedImages":
+        """The part with these rows."""
+        return StreamedImages(self.pictures, self.rows[rows], self.labels[rows], self.form, self.shape)
+
+    def at_side(self, side: int) -> "StreamedImages":
+        """The same pictures decoded to squares of another side, which is faster for a smaller one.
+
+        Only for pictures that are made square (`?size=`) anyway.
+        """
+        form, shape = self.form._replace(size=side), (self.shape[0], side, side)
+        return StreamedImages(self.pictures, self.rows, self.labels, form, shape)
+
+    def ids(self, rows: Sequence[int] | Tensor | None = None) -> list[str]:
+        """Paths within the folder, of these rows or of all."""
+        if rows is None:
+            rows = range(len(self))
+        return [self.pictures.path(int(self.rows[int(row)])) for row in rows]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_decoder": None}  # it holds a lock; every process makes its own
+
+    def _decode(self, row: int, into: np.ndarray[Any, Any]) -> None:
+        self._decoder = self._decoder or self.form.decoder()
+        picture = self.pictures[row]
+        pixels = self._decoder(picture)
+        if pixels.shape[:2] != self.shape[1:]:
+            raise different_sizes(self.pictures[0], self.shape[1:], picture, pixels.shape)
+        # Grey sets are decoded in the colours of each picture, so that a colour picture among them is noticed.
+        if pixels.ndim == 3 and self.shape[0] == 1:
+            way_out = "Say ?colour=rgb or ?colour=grey in the name of the data."
+            raise invalid(picture.place, "be grey as the first pictures of the set", "colours", way_out)
+        into[:] = as_channels(pixels)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StreamedDataset(Displayed):
+    """A set like `Dataset` whose pictures stay on disk. Mean and std of a large set are those of a sample."""
+
+    name: str
+    train: StreamedImages
+    test: StreamedImages
+    class_names: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    augmentation: Augmentation
+    origin: str = ""
+
+    def _overview(self) -> Table:
+        channels, height, width = self.image_shape
+        rows = [
+            ("training pictures", f"{len(self.train):,}"),
+            ("test pictures", f"{len(self.test):,}"),
+            ("classes", few_names(self.class_names)),
+            ("decoded as", f"{width} x {height}, {channels} channels"),
+            ("origin", self.origin or "-"),
+        ]
+        return Table(f"{self.name}, {self.n_classes} classes, read from disk as needed", rows)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, K."""
+        return len(self.class_names)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of an image."""
+        return self.train.shape
+
+
+def stream_folder(found: Listing, form: Form) -> StreamedDataset:
+    """Open a folder; a sample of its pictures, or all of a small set, is decoded for the statistics of the channels."""
+    height, width = found.decode_first(form).shape[2:]
+    if form.size is None:
+        # A batch of small files may be too large for any memory.
+        some = _sampled(found, found.train)
+        check_pixels(3 * height * width * len(some), sum(picture.stored for picture in some))
+    histogram, any_colour = _survey(found, found.train, form)
+    if form.colour == "auto" and not any_colour:
+        _, any_colour = _survey(found, found.test, form)
+    channels = 1
+    if form.colour == "rgb" or any_colour:
+        channels = 3
+    mean, std = channel_statistics(histogram[:channels])
+    shape = (channels, height, width)
+    train, test = (
+        StreamedImages(found.pictures, rows, found.labels[rows], form, shape) for rows in (found.train, found.test)
+    )
+    origin = str(found.folder)
+    return StreamedDataset(found.name, train, test, found.class_names, mean, std, found.augmentation, origin=origin)
+
+
+def _sampled(found: Listing, rows: Tensor) -> list[Picture]:
+    return [found.pictures[row] for row in rows[:: max(1, len(rows) // _SAMPLED)].tolist()]
+
+
+def _survey(found: Listing, rows: Tensor, form: Form) -> tuple[Tensor, bool]:
+    """Histogram of each of three channels over a sample of these pictures, and whether any has colours."""
+    some = _sampled(found, rows)
+    histogram, any_colour = torch.zeros(3, 256, dtype=torch.int64), False
+    with large_pictures_expected(), closing(decoded(some, form.decoder())) as results:
+        for _, result in results:
+            if isinstance(result, Unreadable):
+                with naming_the_check():
+                    raise result
+            any_colour |= result.ndim == 3
+            pixels = torch.tensor(np.atleast_3d(result)).permute(2, 0, 1)[None]
+            histogram += channel_histogram(pixels)
+    return histogram, any_colour

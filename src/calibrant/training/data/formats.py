@@ -37,12 +37,7 @@ _AGAIN = "Get it again."
 
 @dataclass(frozen=True)
 class Source:
-    """Where a set lies on this machine.
-
-    Args:
-        form: `npz` for our own format, else that of the official distribution.
-        paths: The files, or the one folder, to read.
-    """
+    """Where a set lies on this machine: the files, or the one folder, to read. `npz` is our own form."""
 
     form: Literal["npz", "archive", "files", "folder"]
     paths: tuple[Path, ...]
@@ -92,12 +87,9 @@ def _archive(folder: Path, name: str) -> Source | None:
 
 
 def check_file(path: Path, digest: str, *, name: str = "") -> None:
-    """Refuse a file whose digest is not `digest`, written as `md5:...`. It finds damage; MD5 stops no attacker.
+    """Refuse a file whose digest is not `digest`, written as `md5:...`; `name` is shown instead of the path.
 
-    Args:
-        path: The file.
-        digest: Its published digest.
-        name: Its name in the message; by default the path.
+    It finds damage; MD5 stops no attacker.
     """
     kind, expected = digest.split(":")
     with path.open("rb") as handle:
@@ -135,23 +127,14 @@ class BinaryFile:
 
 @dataclass(frozen=True)
 class Cifar(Reader):
-    """Reads the binary archive or its unpacked folder.
-
-    Args:
-        archive: Name of the archive.
-        folder: Name of the folder inside it.
-        train: The training files, in order.
-        test: The test file.
-        pickled: Names of the Python version, which is refused.
-        coarse_of_fine: For CIFAR-100, whose records start with the coarse label: the coarse class of each fine class.
-    """
+    """Reads the binary archive or its unpacked folder."""
 
     archive: str
-    folder: str
+    folder: str  # inside the archive
     train: tuple[BinaryFile, ...]
     test: BinaryFile
-    pickled: tuple[str, ...]
-    coarse_of_fine: tuple[int, ...] = ()
+    pickled: tuple[str, ...]  # names of the Python version, which is refused
+    coarse_of_fine: tuple[int, ...] = ()  # of CIFAR-100, whose records start with the coarse label
 
     def find(self, folder: Path) -> Source | None:
         """The archive, the folder, or its files in `folder` itself; the Python version alone is an error."""
@@ -170,17 +153,25 @@ class Cifar(Reader):
 
     def read(self, source: Source, *, spec: Spec, progress: Progress | None = None) -> Splits:
         """Read the records; the content of every file is checked against its published SHA-1."""
-        del spec
-        files = (*self.train, self.test)
-        parts = []
-        for index, file in enumerate(files):
-            content = self._content(source, file, index)
-            _check_content(content, f"sha1:{file.sha1}", f"{file.name} in {source.paths[0]}")
-            parts.append(self._parse(content))
-            if progress is not None:
-                progress(index + 1, len(files))
-        train = Images(torch.cat([images for images, _ in parts[:-1]]), torch.cat([labels for _, labels in parts[:-1]]))
-        return Splits(train, Images(*parts[-1]), verified="SHA-1 of the official binary files")
+        del spec, progress
+        record = _CIFAR_PIXELS + 1 + bool(self.coarse_of_fine)
+        images, labels = [], []
+        for index, file in enumerate((*self.train, self.test)):
+            where = f"{file.name} in {source.paths[0]}"
+            expected = file.records * record
+            if source.form == "files":
+                content = source.paths[index].read_bytes()
+            else:
+                content = _read_tar_member(source.paths[0], f"{self.folder}/{file.name}", limit=expected)
+            if len(content) != expected:
+                raise invalid(where, f"hold {expected} bytes", len(content), _AGAIN)
+            _check_content(content, f"sha1:{file.sha1}", where)
+            records = np.frombuffer(content, np.uint8).reshape(-1, record)
+            # Copied, because the buffer is read-only.
+            images.append(torch.from_numpy(records[:, -_CIFAR_PIXELS:].copy()).view(-1, 3, 32, 32))
+            labels.append(torch.from_numpy(records[:, -_CIFAR_PIXELS - 1].astype(np.int64)))
+        train = Images(torch.cat(images[:-1]), torch.cat(labels[:-1]))
+        return Splits(train, Images(images[-1], labels[-1]), verified="SHA-1 of the official binary files")
 
     def verify_arrays(self, splits: Splits) -> str:
         """Rebuild the official binary files from the arrays and check their published SHA-1."""
@@ -198,26 +189,6 @@ class Cifar(Reader):
             columns.insert(0, torch.tensor(self.coarse_of_fine, dtype=torch.uint8)[labels])
         records = torch.cat([torch.stack(columns, 1), images.flatten(1)], 1)
         _check_content(records.numpy().data, f"sha1:{file.sha1}", f"the arrays of {file.name}")
-
-    def _content(self, source: Source, file: BinaryFile, index: int) -> bytes:
-        expected = file.records * self._record_size
-        if source.form == "files":
-            content = source.paths[index].read_bytes()
-        else:
-            content = _read_tar_member(source.paths[0], f"{self.folder}/{file.name}", limit=expected)
-        if len(content) != expected:
-            raise invalid(f"{file.name} in {source.paths[0]}", f"hold {expected} bytes", len(content), _AGAIN)
-        return content
-
-    @property
-    def _record_size(self) -> int:
-        return _CIFAR_PIXELS + 1 + bool(self.coarse_of_fine)
-
-    def _parse(self, content: bytes) -> tuple[Tensor, Tensor]:
-        records = np.frombuffer(content, np.uint8).reshape(-1, self._record_size)
-        # Copied, because the buffer is read-only.
-        images = torch.from_numpy(records[:, -_CIFAR_PIXELS:].copy()).view(-1, 3, 32, 32)
-        return images, torch.from_numpy(records[:, -_CIFAR_PIXELS - 1].astype(np.int64))
 
 
 def _read_tar_member(archive: Path, name: str, *, limit: int) -> bytes:
@@ -280,15 +251,9 @@ def idx_header(shape: tuple[int, ...]) -> bytes:
 
 @dataclass(frozen=True)
 class Idx(Reader):
-    """Reads images and labels of both splits.
+    """Reads images and labels of both splits."""
 
-    Args:
-        folders: Names of the folders in which the set may lie.
-        train: Images and labels to train on.
-        test: Images and labels to test on.
-    """
-
-    folders: tuple[str, ...]
+    folders: tuple[str, ...]  # in which the set may lie
     train: tuple[IdxFile, IdxFile]
     test: tuple[IdxFile, IdxFile]
 
@@ -349,13 +314,11 @@ class Svhn(Reader):
 
     def read(self, source: Source, *, spec: Spec, progress: Progress | None = None) -> Splits:
         """Read both files; the digit 0 is stored as label 10."""
-        del spec
+        del spec, progress
         parts = []
-        for index, (path, digest) in enumerate(zip(source.paths, self.digests, strict=True)):
+        for path, digest in zip(source.paths, self.digests, strict=True):
             check_file(path, digest)
             parts.append(_read_matlab(path))
-            if progress is not None:
-                progress(index + 1, len(source.paths))
         return Splits(parts[0], parts[1], verified="MD5 of the official files")
 
 

@@ -8,12 +8,11 @@ from torch import Tensor
 
 from calibrant.errors import CheckFailed, InvalidInput
 from calibrant.training.data.dataset import Progress
-from calibrant.training.data.folder import list_folder
-from calibrant.training.data.load import find_named
+from calibrant.training.data.folder import StreamedDataset, list_folder
+from calibrant.training.data.load import find_named, open_dataset
 from calibrant.training.data.pictures import unreadable_pictures
 from calibrant.training.data.public_sets import CATALOGUE, locate
 from calibrant.training.data.spec import Spec, parse_spec
-from calibrant.training.data.streaming import StreamedDataset, open_dataset
 
 # The set that needs no file: it lies inside scikit-learn.
 _DIGITS: dict[str, Any] = {

@@ -48,18 +48,11 @@ class Unreadable(InvalidInput):
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture file in a folder or an archive.
+    """A picture file in a folder or an archive."""
 
-    Args:
-        path: Its path within the folder or archive, with forward slashes.
-        place: Its name in messages.
-        stored: Bytes that it takes in the folder, or unpacked from the archive.
-        read: Returns its bytes.
-    """
-
-    path: PurePosixPath
-    place: str
-    stored: int
+    path: PurePosixPath  # within the folder or archive
+    place: str  # its name in messages
+    stored: int  # bytes, unpacked
     read: Callable[[], bytes]
 
 
@@ -212,14 +205,10 @@ class Pictures(Protocol):
 
 
 def pictures_below(folder: str, prefix: str = "") -> Iterator[str]:
-    """The path of every picture below a folder, with forward slashes, sorted part by part.
+    """The path of every picture below a folder, behind `prefix`, with forward slashes, sorted part by part.
 
-    A million files are listed in seconds: the system says with the name of an entry whether it is a file, so no file is
-    opened. Links to files are followed; links to folders are not, because they could form a circle.
-
-    Args:
-        folder: Where to look.
-        prefix: Put before every path.
+    No file is opened, so a million files are listed in seconds. Links to files are followed; links to folders are not,
+    because they could form a circle.
     """
     for entry in _entries(folder):
         if entry.is_dir(follow_symlinks=False):
@@ -250,11 +239,8 @@ class FolderPictures:
     """Pictures of a folder. Their paths share one buffer, and a file is looked at only when it is asked for.
 
     The two tensors are shared with loader processes as they are. A list of a million Python strings would be copied
-    into each of them little by little, because reading a Python object writes its reference count.
-
-    Args:
-        folder: Where they lie.
-        paths: Paths within the folder. A name that is not UTF-8 is refused: no file of ours could hold it as an id.
+    into each of them little by little, because reading a Python object writes its reference count. A name that is not
+    UTF-8 is refused: no file of ours could hold it as an id.
 
     >>> pictures = FolderPictures(Path("photos"), ["a/1.png", "b/2.png"])
     >>> len(pictures), pictures.path(1)
@@ -334,19 +320,11 @@ def read_zip_member(archive: zipfile.ZipFile, name: str) -> bytes:
 # decoding many --------------------------------------------------------------------------------------------------------
 
 
-def decode_pictures(
-    pictures: Pictures,
-    decoder: Decoder,
-    *,
-    progress: Progress | None = None,
-) -> np.ndarray[Any, Any]:
-    """Decode pictures into `(N, C, H, W)`, uint8.
+def decode_pictures(pictures: Pictures, decoder: Decoder, *, progress: Progress | None = None) -> np.ndarray[Any, Any]:
+    """Decode at least one picture into `(N, C, H, W)`, uint8.
 
-    Args:
-        pictures: At least one.
-        decoder: Without a size, all pictures must have one size; with the colour `auto`, the result has one channel
-            if every picture is grey, else three.
-        progress: Called with the number done and the total.
+    If the decoder has no size, all pictures must have one size. With the colour `auto`, the result has one channel if
+    every picture is grey, else three.
     """
     channels = {"grey": 1}.get(decoder.colour, 3)
     first: tuple[Picture, tuple[int, ...]] | None = None
@@ -404,13 +382,7 @@ def decoded(
 def unreadable_pictures(
     pictures: Pictures, decoder: Decoder | None = None, *, progress: Progress | None = None
 ) -> list[str]:
-    """Why pictures cannot be read, one line for each that cannot.
-
-    Args:
-        pictures: Those to look at.
-        decoder: Decodes them, and refuses other sizes if it does not resize; by default sizes may differ.
-        progress: Called with the number done and the total.
-    """
+    """Why pictures cannot be read, one line for each that cannot; without a decoder their sizes may differ."""
     decode = decoder or Decoder(1, "auto")
     with large_pictures_expected(), closing(decoded(pictures, decode, progress=progress)) as results:
         return [str(result) for _, result in results if isinstance(result, Unreadable)]

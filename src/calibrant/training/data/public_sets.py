@@ -5,7 +5,6 @@ import os
 import sys
 import tomllib
 import urllib.error
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,52 +28,25 @@ _FORMATS: dict[str, type[Reader]] = {
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of the official distribution.
-
-    Args:
-        name: Name on disk.
-        url: Where it is published.
-        size: Bytes.
-        digest: `md5:...` or `sha256:...`, as published; empty if none is published.
-    """
+    """A file of the official distribution; the digest (`md5:...`) is empty if none is published."""
 
     name: str
     url: str
-    size: int
+    size: int  # bytes
     digest: str = ""
 
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """One public set.
-
-    Args:
-        name: Its name on the command line.
-        title: A short description.
-        train: Number of images to train on.
-        test: Number of images to test on.
-        n_classes: Number of classes.
-        side: Pixels on each side of an image, unless the option `size` says otherwise.
-        class_names: Their names; None if the files of the set contain them.
-        class_counts: Images to train on of each class; empty if all classes have equally many.
-        mean: Per channel, on the scale from 0 to 1.
-        std: Per channel, on the scale from 0 to 1.
-        augmentation: Random changes to training images.
-        reader: Finds and reads the files of the set.
-        files: The files that the publisher distributes.
-        licence: Under which terms it may be used.
-        citation: What to cite.
-        homepage: Where its publisher describes it.
-        system: Folders in which a distribution of the operating system installs it.
-    """
+    """One public set: what its publisher states, and how it is read."""
 
     name: str
     title: str
     train: int
     test: int
     n_classes: int
-    side: int
-    mean: tuple[float, ...]
+    side: int  # pixels, unless the option `size` says otherwise
+    mean: tuple[float, ...]  # per channel, on the scale from 0 to 1
     std: tuple[float, ...]
     augmentation: Augmentation
     reader: Reader
@@ -82,9 +54,9 @@ class CatalogueEntry:
     licence: str
     citation: str
     homepage: str
-    class_names: tuple[str, ...] | None = None
-    class_counts: tuple[int, ...] = ()
-    system: tuple[str, ...] = ()
+    class_names: tuple[str, ...] | None = None  # None if the files contain them
+    class_counts: tuple[int, ...] = ()  # images to train on; empty if all classes have equally many
+    system: tuple[str, ...] = ()  # folders in which a distribution of the operating system installs it
 
 
 def _read_catalogue() -> dict[str, CatalogueEntry]:
@@ -133,7 +105,10 @@ def data_dirs(data_dir: str | Path | None = None) -> tuple[Path, ...]:
 
 def locate(entry: CatalogueEntry, data_dir: str | Path | None = None) -> Source | None:
     """Find a public set: `NAME.npz` or its official files, in each of `data_dirs` or in a folder `NAME` inside it."""
-    for folder in _places(entry, data_dir):
+    places = [place for folder in data_dirs(data_dir) for place in (folder, folder / entry.name)]
+    for folder in (*places, *map(Path, entry.system)):
+        if not folder.is_dir():
+            continue
         arrays = folder / f"{entry.name}.npz"
         if arrays.is_file():
             return Source("npz", (arrays,))
@@ -143,19 +118,13 @@ def locate(entry: CatalogueEntry, data_dir: str | Path | None = None) -> Source 
     return None
 
 
-def _places(entry: CatalogueEntry, data_dir: str | Path | None) -> Iterator[Path]:
-    for folder in data_dirs(data_dir):
-        yield from (place for place in (folder, folder / entry.name) if place.is_dir())
-    yield from (Path(place) for place in entry.system if Path(place).is_dir())
-
-
 # getting them ---------------------------------------------------------------------------------------------------------
 
 
 def fetch_dataset(name: str, *, data_dir: str | Path | None = None, mirror: str | None = None) -> tuple[Path, ...]:
-    """Download the official files of a set into a folder with its name. Nothing else in this package downloads data.
+    """Download the official files of a set into a folder with its name; complete files are kept.
 
-    Complete files are kept.
+    Nothing else in this package downloads data.
 
     Args:
         name: One of the public sets.

@@ -16,16 +16,10 @@ _KINDS = ("arrays", "folder", "python")
 
 @dataclass(frozen=True)
 class Spec:
-    """A parsed name of a set.
+    """A parsed name of a set."""
 
-    Args:
-        kind: `digits`, `cifar10`, ..., or `arrays`, `folder`.
-        path: What follows the colon; empty for the named sets.
-        options: What follows the question mark.
-    """
-
-    kind: str
-    path: str = ""
+    kind: str  # `digits`, `cifar10`, ..., or `arrays`, `folder`
+    path: str = ""  # what follows the colon
     options: Mapping[str, str] = field(default_factory=dict)
 
     def size(self, default: int | None) -> int | None:

@@ -8,11 +8,4 @@
 from calibrant.training.methods.method_table import Plan, names, parts
 from calibrant.training.methods.resolving import describe, resolve, without_plan
 
-__all__ = [
-    "Plan",
-    "describe",
-    "names",
-    "parts",
-    "resolve",
-    "without_plan",
-]
+__all__ = ["Plan", "describe", "names", "parts", "resolve", "without_plan"]

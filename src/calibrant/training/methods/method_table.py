@@ -1,7 +1,7 @@
 """The paper's table columns as data.
 
 Four small tables: `_SETTINGS` (every hyperparameter, its value for each data set and model, and where that comes
-from), `TERMS` and `PRUNING` (what can be minimised, which samples may rest), and `_METHODS`, where a method that needs
+from), `TERMS` and `PRUNING` (what can be minimised, which samples may rest), and `METHODS`, where a method that needs
 a name or settings of its own is one row. Any other combination of loss, terms and plan is composed from its name.
 """
 
@@ -79,19 +79,11 @@ class PruningPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A method with all its numbers filled in.
-
-    Attributes:
-        name: The method's name.
-        loss: What is minimised, a fresh module.
-        pruning: Which samples rest and when; None trains on all of them.
-        settings: The hyperparameters finally used, ready for JSON.
-        sources: Where each of them comes from.
-    """
+    """A method with all its numbers filled in; the settings are ready for JSON, and each has its source."""
 
     name: str
     loss: Loss
-    pruning: PruningPlan | None
+    pruning: PruningPlan | None  # None trains on all samples
     settings: dict[str, Value]
     sources: dict[str, str]
 
@@ -293,14 +285,7 @@ TERMS: dict[str, Part[Loss]] = {
     ),
 }
 
-ADDED = {
-    "h": "huber",
-    "dca": "dca",
-    "mdca": "mdca",
-    "mmce": "mmce",
-    "entropy": "entropy",
-    "margin": "margin",
-}
+ADDED = {"h": "huber", "dca": "dca", "mdca": "mdca", "mmce": "mmce", "entropy": "entropy", "margin": "margin"}
 """What may be added to a loss, as it is written in a method's name; every other entry of `TERMS` is a loss."""
 
 _ALWAYS = ("start", "ema", "anneal", "minimum_per_class")
@@ -311,9 +296,7 @@ _LOWEST = Part[PruningPolicy](
 )
 PRUNING: dict[str, Part[PruningPolicy]] = {
     "p": replace(
-        _LOWEST,
-        text="the least confident now leave for good, class by class",
-        settings={**_LOWEST.settings, **_NO_EMA},
+        _LOWEST, text="the least confident now leave for good, class by class", settings={**_LOWEST.settings, **_NO_EMA}
     ),
     "p-ema": _LOWEST,
     "highest": Part(
@@ -360,14 +343,11 @@ PRUNING: dict[str, Part[PruningPolicy]] = {
 }
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A method: its terms, its pruning, who proposed it, and the settings in which it differs from its parts."""
-
-    terms: tuple[str, ...]
-    source: str
-    pruning: str | None = None
-    settings: Mapping[str, Setting] = field(default_factory=dict)
+def _row(
+    terms: tuple[str, ...], source: str, pruning: str = "", settings: Mapping[str, Setting] | None = None
+) -> Blueprint:
+    """A method: its terms, who proposed it, its pruning, and the settings in which it differs from its parts."""
+    return Blueprint(tuple(TERMS[term] for term in terms), PRUNING.get(pruning), source, settings or {})
 
 
 _GAMMA_1 = {"gamma": Setting(1.0, "MDCA scripts")}
@@ -381,41 +361,36 @@ _FL_2 = {"gamma": Setting(2.0, _MEASURED), "huber_weight": Setting(10.0, _MEASUR
 _FL_QUARTER = {"gamma": Setting(0.25, f"{_MEASURED} by recipes/cifar10-resnet32-sixty-percent.toml")}
 _TAO = {"gamma": Setting(5.0, "Tao et al. 2023, CIFAR with ResNet-50", {(_TINY, None): (2.3, "Tao et al. 2023")})}
 
-_METHODS: dict[str, _Row] = {
+METHODS: dict[str, Blueprint] = {
     # The paper's columns.
-    "nll": _Row(("nll",), "maximum likelihood"),
-    "brier": _Row(("brier",), "Brier 1950"),
-    "dca": _Row(("nll", "dca"), "Liang et al. 2020"),
-    "ls": _Row(("ls",), "Szegedy et al. 2016"),
-    "mmce": _Row(("nll", "mmce"), "Kumar et al. 2018"),
-    "fl": _Row(("fl",), "Lin et al. 2017"),
-    "flsd": _Row(("flsd",), "Mukhoti et al. 2020"),
-    "fl+mdca": _Row(("fl", "mdca"), "Hebbalaguppe et al. 2022", settings=_GAMMA_1),
-    "entropy": _Row(("nll", "entropy"), "Pereyra et al. 2017"),
-    "flsd+h": _Row(("flsd", "huber"), _PAPER),
-    "flsd+h+p": _Row(("flsd", "huber"), _PAPER, "p"),
-    "flsd+h+p-ema": _Row(("flsd", "huber"), _PAPER, "p-ema"),
+    "nll": _row(("nll",), "maximum likelihood"),
+    "brier": _row(("brier",), "Brier 1950"),
+    "dca": _row(("nll", "dca"), "Liang et al. 2020"),
+    "ls": _row(("ls",), "Szegedy et al. 2016"),
+    "mmce": _row(("nll", "mmce"), "Kumar et al. 2018"),
+    "fl": _row(("fl",), "Lin et al. 2017"),
+    "flsd": _row(("flsd",), "Mukhoti et al. 2020"),
+    "fl+mdca": _row(("fl", "mdca"), "Hebbalaguppe et al. 2022", settings=_GAMMA_1),
+    "entropy": _row(("nll", "entropy"), "Pereyra et al. 2017"),
+    "flsd+h": _row(("flsd", "huber"), _PAPER),
+    "flsd+h+p": _row(("flsd", "huber"), _PAPER, "p"),
+    "flsd+h+p-ema": _row(("flsd", "huber"), _PAPER, "p-ema"),
     # The paper's component ablation, which its print leaves out, and its controls.
-    "flsd+p": _Row(("flsd",), f"{_PAPER}, ablation", "p"),
-    "flsd+p-ema": _Row(("flsd",), f"{_PAPER}, ablation", "p-ema"),
-    "flsd+h+highest": _Row(("flsd", "huber"), "control", "highest"),
-    "flsd+h+random": _Row(("flsd", "huber"), "control", "random"),
+    "flsd+p": _row(("flsd",), f"{_PAPER}, ablation", "p"),
+    "flsd+p-ema": _row(("flsd",), f"{_PAPER}, ablation", "p-ema"),
+    "flsd+h+highest": _row(("flsd", "huber"), "control", "highest"),
+    "flsd+h+random": _row(("flsd", "huber"), "control", "random"),
     # Ours: the paper's score and term, without the bias.
-    "flsd+h+unbiased": _Row(("flsd", "huber"), "ours", "unbiased"),
-    "fl+h": _Row(("fl", "huber"), "ours", settings=_FL_2),
-    "fl+h+unbiased": _Row(("fl", "huber"), "ours", "unbiased", {**_FL_2, **_SIXTY}),
-    "fl+unbiased": _Row(
-        ("fl",),
-        "ours, with averaged weights",
-        "unbiased",
-        {**_FL_QUARTER, **_SIXTY},
-    ),
-    "nll+unbiased": _Row(("nll",), "ours", "unbiased"),
+    "flsd+h+unbiased": _row(("flsd", "huber"), "ours", "unbiased"),
+    "fl+h": _row(("fl", "huber"), "ours", settings=_FL_2),
+    "fl+h+unbiased": _row(("fl", "huber"), "ours", "unbiased", {**_FL_2, **_SIXTY}),
+    "fl+unbiased": _row(("fl",), "ours, with averaged weights", "unbiased", {**_FL_QUARTER, **_SIXTY}),
+    "nll+unbiased": _row(("nll",), "ours", "unbiased"),
     # Later work.
-    "dual-focal": _Row(("dual-focal",), "Tao et al. 2023", settings=_TAO),
-    "mbls": _Row(("nll", "margin"), "Liu et al. 2022"),
-    "bsce-gra": _Row(("bsce-gra",), "Lin et al. 2025"),
-    "adafocal": _Row(("adafocal",), "Ghosh et al. 2022"),
+    "dual-focal": _row(("dual-focal",), "Tao et al. 2023", settings=_TAO),
+    "mbls": _row(("nll", "margin"), "Liu et al. 2022"),
+    "bsce-gra": _row(("bsce-gra",), "Lin et al. 2025"),
+    "adafocal": _row(("adafocal",), "Ghosh et al. 2022"),
 }
 
 
@@ -426,7 +401,7 @@ BEST_AT_A_BUDGET = "nll"
 
 def names() -> tuple[str, ...]:
     """Names of all rows: the paper's columns first, then ours and the controls."""
-    return tuple(_METHODS)
+    return tuple(METHODS)
 
 
 def parts() -> dict[str, tuple[str, ...]]:
@@ -436,14 +411,7 @@ def parts() -> dict[str, tuple[str, ...]]:
 
 def is_plain(name: str) -> bool:
     """Whether the table has a row of that name that trains on all samples."""
-    return name in _METHODS and _METHODS[name].pruning is None
-
-
-def from_row(name: str) -> Blueprint:
-    """The row of that name."""
-    row = _METHODS[name]
-    pruning = PRUNING.get(row.pruning or "")
-    return Blueprint(tuple(TERMS[term] for term in row.terms), pruning, row.source, row.settings)
+    return name in METHODS and METHODS[name].pruning is None
 
 
 def plan_settings(*, redraws: bool) -> dict[str, Setting]:

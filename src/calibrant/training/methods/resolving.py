@@ -11,8 +11,9 @@ A row of the table keeps its own settings, also at the beginning of a longer nam
 """
 
 import inspect
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Literal
 
 from calibrant.errors import did_you_mean, invalid
@@ -23,6 +24,7 @@ from calibrant.pruning.pruner import check_scoring
 from calibrant.training.methods.method_table import (
     ADDED,
     FIRST_DROP,
+    METHODS,
     OTHER_EPOCHS,
     PRUNING,
     RESERVED,
@@ -36,9 +38,7 @@ from calibrant.training.methods.method_table import (
     PruningPlan,
     Setting,
     Value,
-    from_row,
     is_plain,
-    names,
     plan_settings,
 )
 
@@ -107,7 +107,8 @@ def resolve(
     if blueprint.pruning is not None and settings["start"] == FIRST_DROP:
         settings["start"] = _given_drop(data, epochs, first_drop)
         sources["start"] = "given: the first drop of the learning rate"
-    loss, pruning = _build_loss(blueprint, settings), _build_pruning(blueprint, settings, budget)
+    loss = reduce(operator.add, (term.build(settings) for term in blueprint.terms))
+    pruning = _build_pruning(blueprint, settings, budget)
     if budget != 1 and blueprint.pruning is not None:
         for found in (settings, sources):
             found.pop(blueprint.pruning.free, None)
@@ -185,13 +186,6 @@ def _given_drop(data: str | None, epochs: int | None, first_drop: int | str | No
     return _scaled(USUAL_DROP[data], usual, epochs or usual)
 
 
-def _build_loss(blueprint: Blueprint, settings: Mapping[str, Any]) -> Loss:
-    total, *others = (term.build(settings) for term in blueprint.terms)
-    for other in others:
-        total = total + other
-    return total
-
-
 def _build_pruning(blueprint: Blueprint, settings: Mapping[str, Any], budget: float) -> PruningPlan | None:
     if blueprint.pruning is None:
         return None
@@ -212,8 +206,8 @@ def _build_pruning(blueprint: Blueprint, settings: Mapping[str, Any], budget: fl
 
 def _find(name: str) -> Blueprint:
     """The row of that name, or what its parts compose."""
-    if name in names():
-        return from_row(name)
+    if name in METHODS:
+        return METHODS[name]
     begin, additions = _beginning(name, name.split("+"))
     terms: list[Part[Loss]] = list(begin.terms)
     plans: list[Part[PruningPolicy]] = []
@@ -251,14 +245,16 @@ def without_plan(name: str) -> str | None:
 def _beginning(name: str, parts: Sequence[str]) -> tuple[Blueprint, Sequence[str]]:
     """The loss that a name begins with, your own or the longest row without a plan; and the parts after it."""
     if ":" in parts[0]:
-        return Blueprint((_own_loss(parts[0]),), None, ""), parts[1:]
+        factory = load(parts[0], kind="method")
+        own = Part(parts[0], _settings_of(factory, parts[0]), partial(_make_own_loss, factory, parts[0]))
+        return Blueprint((own,), None, ""), parts[1:]
     for count in range(len(parts), 0, -1):
         row = "+".join(parts[:count])
         if is_plain(row):
-            return from_row(row), parts[count:]
+            return METHODS[row], parts[count:]
     if parts[0] in (*ADDED, *PRUNING):
         raise invalid("method", "begin with a loss", repr(name), _FORM)
-    raise invalid("method", "be one of the known methods", repr(name), did_you_mean(name, [*names(), "module:name"]))
+    raise invalid("method", "be one of the known methods", repr(name), did_you_mean(name, [*METHODS, "module:name"]))
 
 
 def _addition(name: str, addition: str) -> tuple[Part[Loss] | None, Part[PruningPolicy] | None]:
@@ -289,12 +285,6 @@ def _refuse_shared_settings(blueprint: Blueprint) -> None:
 # losses, terms and plans of the user ----------------------------------------------------------------------------------
 
 
-def _own_loss(path: str) -> Part[Loss]:
-    """The loss `module:name` that a method begins with."""
-    factory = load(path, kind="method")
-    return Part(path, _settings_of(factory, path), partial(_make_own_loss, factory, path))
-
-
 def _own_addition(path: str) -> tuple[Part[Loss] | None, Part[PruningPolicy] | None]:
     """A term or a plan, whichever it makes from its defaults; the other is None."""
     factory = load(path, kind="method")
@@ -315,7 +305,11 @@ def _own_addition(path: str) -> tuple[Part[Loss] | None, Part[PruningPolicy] | N
 
 def _settings_of(factory: Callable[..., Any], path: str) -> dict[str, Setting]:
     settings = {}
-    for parameter in _parameters_of(factory, path):
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except ValueError as error:  # such as int, which is written in C
+        raise invalid(f"method {path}", "be a function or class with a signature", repr(factory)) from error
+    for parameter in parameters:
         if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
             continue
         if not isinstance(parameter.default, float | int | str | bool) or parameter.kind is parameter.POSITIONAL_ONLY:
@@ -324,24 +318,12 @@ def _settings_of(factory: Callable[..., Any], path: str) -> dict[str, Setting]:
         if parameter.name in RESERVED:
             rule = "have another name than what a run has itself"
             raise invalid(f"a parameter of method {path}", rule, repr(parameter.name), "Rename it.")
-        settings[parameter.name] = Setting(_default_of(parameter), f"default in {path}")
+        default: Value = parameter.default
+        # `weight: float = 1` means 1.0. With `from __future__ import annotations` the annotation is a text.
+        if parameter.annotation in (float, "float") and type(default) is int:
+            default = float(default)
+        settings[parameter.name] = Setting(default, f"default in {path}")
     return settings
-
-
-def _parameters_of(factory: Callable[..., Any], path: str) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(factory).parameters.values())
-    except ValueError as error:  # such as int, which is written in C
-        raise invalid(f"method {path}", "be a function or class with a signature", repr(factory)) from error
-
-
-def _default_of(parameter: inspect.Parameter) -> Value:
-    """`weight: float = 1` means 1.0: it must take 0.5 too."""
-    value: Value = parameter.default
-    # With `from __future__ import annotations` the annotation is a text.
-    if parameter.annotation in (float, "float") and type(value) is int:
-        return float(value)
-    return value
 
 
 def _call(factory: Callable[..., Any], path: str, settings: Mapping[str, Any]) -> Any:
@@ -363,7 +345,6 @@ def _make_own_loss(factory: Callable[..., Any], path: str, settings: Mapping[str
 def _make_own_policy(factory: Callable[..., Any], path: str, settings: Mapping[str, Any]) -> PruningPolicy:
     made = _call(factory, path, settings)
     if not isinstance(made, PruningPolicy):
-        raise invalid(
-            f"method {path}", "return a calibrant.pruning.PruningPolicy with all settings", type(made).__name__
-        )
+        rule = "return a calibrant.pruning.PruningPolicy with all settings"
+        raise invalid(f"method {path}", rule, type(made).__name__)
     return made

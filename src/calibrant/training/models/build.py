@@ -33,9 +33,7 @@ Views = Literal["none", "mirror", "mirror+shift"]
 
 
 class AveragedViews(nn.Module):
-    """A network that averages the logits of several views of a picture; n views cost n times as much.
-
-    Train with mirrored pictures if you average mirrored ones.
+    """A network that averages the logits of several views of a picture, for a network trained on mirrored pictures.
 
     Args:
         network: Takes pictures (n, channels, height, width) and returns logits.
@@ -165,9 +163,8 @@ def _factory_model(name: str, *, n_classes: int, image_shape: tuple[int, int, in
         try:
             model = factory(n_classes=n_classes, image_shape=image_shape)
         except TypeError as error:
-            raise invalid(
-                f"model {name}", "accept n_classes= and image_shape=", f"{type(error).__name__}: {error}"
-            ) from error
+            found = f"{type(error).__name__}: {error}"
+            raise invalid(f"model {name}", "accept n_classes= and image_shape=", found) from error
     if not isinstance(model, nn.Module):
         raise invalid(f"model {name}", "return a torch.nn.Module", type(model).__name__)
     return model
@@ -182,10 +179,9 @@ def _check_output(model: nn.Module, name: str, n_classes: int, image_shape: tupl
             # Evaluation mode: a trial must not move the statistics of batch normalisation.
             logits = model.eval()(torch.zeros(2, *image_shape, dtype=first.dtype, device=first.device))
     except Exception as error:  # any failure inside a foreign network becomes one line
-        raise invalid(
-            f"model {name}", f"accept images of shape {image_shape}", f"{type(error).__name__}: {error}"
-        ) from error
+        found = f"{type(error).__name__}: {error}"
+        raise invalid(f"model {name}", f"accept images of shape {image_shape}", found) from error
     model.train(was_training)
     if not isinstance(logits, torch.Tensor) or logits.shape != (2, n_classes):
-        found = tuple(getattr(logits, "shape", ())) or type(logits).__name__
-        raise invalid(f"model {name}", f"return logits of shape (2, {n_classes}) for two images", found)
+        shape = tuple(getattr(logits, "shape", ())) or type(logits).__name__
+        raise invalid(f"model {name}", f"return logits of shape (2, {n_classes}) for two images", shape)

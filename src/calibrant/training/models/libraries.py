@@ -6,7 +6,7 @@ transformers never downloads anything here; torchvision and timm read the librar
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from logging import ERROR
 from pathlib import Path
 from pickle import UnpicklingError  # only the error that torch raises on a damaged file
@@ -26,11 +26,7 @@ _LARGEST_SIDE = 4096
 
 @dataclass(frozen=True)
 class ModelInput:
-    """Height and width, mean and standard deviation per channel on the scale from 0 to 1; None: not stated.
-
-    >>> ModelInput.from_dict(ModelInput((224, 224), (0.5,) * 3, (0.5,) * 3).to_dict()).size
-    (224, 224)
-    """
+    """Height and width, mean and standard deviation per channel on the scale from 0 to 1; None: not stated."""
 
     size: tuple[int, int] | None = None
     mean: tuple[float, ...] | None = None
@@ -39,38 +35,26 @@ class ModelInput:
     def __post_init__(self) -> None:
         """Refuse what no image can be given: a file says it, and a deviation of 0 would make every pixel infinite."""
         size, statistics = self.size, [values for values in (self.mean, self.std) if values is not None]
-        if size is not None and (len(size) != 2 or not all(_is_side(side) for side in size)):
+        sides = range(1, _LARGEST_SIDE + 1)
+        if size is not None and (len(size) != 2 or not all(type(side) is int and side in sides for side in size)):
             raise invalid("the network's size of images", f"be two whole numbers from 1 to {_LARGEST_SIDE}", size)
         if any(len(values) not in (1, _CHANNELS) or not all(map(math.isfinite, values)) for values in statistics):
             raise invalid("the network's mean and deviation of images", "be 1 or 3 finite numbers each", statistics)
         if self.std is not None and min(self.std) <= 0:
             raise invalid("the network's deviation of images", "be above 0", self.std)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` returned, also after JSON has made lists of its tuples."""
+        """Read what `asdict` returned, also after JSON has made lists of its tuples."""
         known = {key: content.get(key) for key in ("size", "mean", "std")}
         return cls(**{key: tuple(value) for key, value in known.items() if value is not None})
-
-
-def _is_side(side: object) -> bool:
-    return isinstance(side, int) and not isinstance(side, bool) and 1 <= side <= _LARGEST_SIDE
 
 
 class Fitted(nn.Module):
     """Takes images of any size on the scale from 0 to 1 and shows them to a network as it expects them.
 
-    The aspect is kept: a picture is resized until it covers the network's input, and its middle is taken. All of this
-    is a part of the network, so that an exported file contains it.
-
-    Args:
-        model: The network, for three channels.
-        expected: What it expects; size None keeps the size of the images.
-        channels: Of the images: 3, or 1 for grey ones, which are shown in three channels.
+    The aspect is kept: a picture is resized until it covers the network's input, and its middle is taken. Grey images
+    (1 channel) are shown in three channels. All of this is a part of the network, so an exported file contains it.
     """
 
     mean: Tensor
@@ -139,14 +123,10 @@ def check_weights(path: str | Path) -> Path:
 
 
 def load_weights(network: nn.Module, path: str | Path) -> None:
-    """Give a network the weights of a file, in place; if they do not fit, it stays as it is.
+    """Give a network the weights of a safetensors file, in place; if they do not fit, it stays as it is.
 
     Every weight but the head's must be there in the right shape. A head of another shape, or none, leaves the
     network's own. Checkpoints of runs (`RUN/checkpoints/epoch-00030.safetensors`) can be read, too.
-
-    Args:
-        network: Any network.
-        path: A safetensors file.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -188,12 +168,9 @@ _UINT8 = 255
 
 
 def torchvision_model(text: str, *, n_classes: int, pretrained: bool = True) -> nn.Module:
-    """A torchvision classifier whose last linear layer is replaced by a fresh one with `n_classes` outputs.
+    """The torchvision classifier `NAME`, or `NAME?weights=DEFAULT`, with a fresh head of `n_classes` outputs.
 
-    Args:
-        text: `NAME`, or `NAME?weights=DEFAULT` (or another of its weights) to start from pretrained weights.
-        n_classes: Number of outputs.
-        pretrained: False leaves the weights that `text` names out, for a network that gets others.
+    Without `pretrained` the named weights are left out, for a network that gets others.
     """
     name, weights = _name_and_weights(f"torchvision:{text}")
     models = _torchvision(text)
@@ -229,12 +206,9 @@ def torchvision_input(text: str) -> ModelInput:
 
 
 def timm_model(text: str, *, n_classes: int, pretrained: bool = True) -> nn.Module:
-    """A timm classifier with a fresh head of `n_classes` outputs.
+    """The timm classifier `NAME`, or `NAME?weights=pretrained`, with a fresh head of `n_classes` outputs.
 
-    Args:
-        text: `NAME`, or `NAME?weights=pretrained` for the weights that the name stands for, from the library's cache.
-        n_classes: Number of outputs.
-        pretrained: False leaves the weights that `text` names out, for a network that gets others.
+    Without `pretrained` the named weights are left out, for a network that gets others.
     """
     name, weights = _name_and_weights(f"timm:{text}")
     timm = _timm(text)
@@ -335,12 +309,7 @@ class _Logits(nn.Module):
 
 
 def transformers_model(path: str, *, pretrained: bool) -> nn.Module:
-    """A classifier for images whose head the caller replaces.
-
-    Args:
-        path: A folder that `save_pretrained` wrote, or a name in the library's cache.
-        pretrained: Whether to read its weights, which must be safetensors.
-    """
+    """A classifier for images whose head the caller replaces: a folder of `save_pretrained`, or a name in the cache."""
     _check_folder(path, weights=pretrained)
     with importing(f"{_SOURCE}{path}", "transformers", "transformers"):
         from transformers import AutoConfig, AutoModelForImageClassification
@@ -362,7 +331,9 @@ def transformers_model(path: str, *, pretrained: bool) -> nn.Module:
             output_loading_info=True,
             **_SAFE,
         )
-    _refuse_misfits(path, model, report)
+    shapes = {name: torch.empty(shape, device="meta") for name, shape, _ in report["mismatched_keys"]}
+    misfits = [name for name in (*shapes, *report["missing_keys"]) if not name.startswith(f"{head_of(model)}.")]
+    refuse_misfits(f"{_SOURCE}{path}", sorted(misfits), shapes, model.state_dict())
     return _Logits(model)
 
 
@@ -429,13 +400,6 @@ def _check_folder(path: str, *, weights: bool) -> None:
         found = ", ".join(sorted(file.name for file in folder.glob("*.bin"))) or "no weights"
         way_out = "Formats that unpickle may run code: save_pretrained writes safetensors."
         raise invalid(f"{_SOURCE}{path}", "hold its weights as safetensors", found, way_out)
-
-
-def _refuse_misfits(path: str, model: nn.Module, report: Mapping[str, Any]) -> None:
-    head = f"{head_of(model)}."
-    shapes = {name: torch.empty(shape, device="meta") for name, shape, _ in report["mismatched_keys"]}
-    names = sorted(name for name in (*shapes, *report["missing_keys"]) if not name.startswith(head))
-    refuse_misfits(f"{_SOURCE}{path}", names, shapes, model.state_dict())
 
 
 @contextmanager
