@@ -21,9 +21,9 @@ import torch
 from calibrant.training import Recipe
 from calibrant.training.data import Dataset
 from calibrant.training.methods import parts, resolve
-from calibrant.training.predict import scorer
 from calibrant.training.run_data import TrainingData
 from calibrant.training.setup import Setup, make_fabric
+from calibrant.training.step import scorer
 from engine import nothing, random_set, wait
 
 WARM_UP = 2

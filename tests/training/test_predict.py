@@ -6,9 +6,9 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from calibrant.training import resume, train
-from calibrant.training.predict import predict, scorer
 from calibrant.training.run_data import HeldOut, TrainingData
 from calibrant.training.setup import Setup, make_fabric
+from calibrant.training.step import predict, scorer
 
 
 class Plain(Dataset):

@@ -1,10 +1,10 @@
-"""For any training loop: `judge` a trained model, its metrics as plain numbers, and the state of a loop.
+"""For any training loop: `judge` a trained model, and keep the state of a loop.
 
 Nothing here needs torch until a function gets tensors, and nothing is downloaded.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,6 @@ from calibrant.calibration.temperature import temperature_share
 from calibrant.checks import fraction, is_tensor
 from calibrant.decisions import Policy, fit_policy
 from calibrant.decisions.policy import FILE_NAME
-from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path, atomic_write, parse_json
 from calibrant.metrics import Evaluation, evaluate
@@ -94,18 +93,6 @@ def judge(
     calibrated = policy.calibrate(shown)
     warn_if_worse(shown, calibrated, used=("temperature", "best"))  # there is no other method to take here
     return Judgement(policy, evaluate(shown), evaluate(calibrated), page)
-
-
-def plain_metrics(
-    predictions: Predictions, n_bins: int = DEFAULT_N_BINS, *, thresholds: Sequence[float] = (0.95, 0.99)
-) -> dict[str, float]:
-    """Every metric of `calibrant.evaluate` as a plain number; what is not defined is left out.
-
-    The names are those of `Evaluation.values()`, for example `test_error`, `ece`, `share@0.95`, and `noise_floor`.
-    """
-    result = evaluate(predictions, n_bins=n_bins, thresholds=thresholds)
-    values = {**result.values(), "noise_floor": result.noise_floor}
-    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 # -- what the adapters share -------------------------------------------------------------------------------------------

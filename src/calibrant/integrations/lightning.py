@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Sampler
 
 from calibrant.checks import fraction
@@ -242,13 +243,8 @@ def _pruned_loader(loaders: Any, pruner: ConfidencePruner) -> DataLoader[Any]:
 
 
 def _flat(loaders: Any) -> list[DataLoader[Any]]:
-    if isinstance(loaders, Mapping):
-        loaders = list(loaders.values())
-    if isinstance(loaders, list | tuple):
-        return [loader for group in loaders for loader in _flat(group)]
-    if isinstance(loaders, DataLoader):
-        return [loaders]
-    return []
+    """The loaders in whatever lists and dictionaries the user gave."""
+    return [loader for loader in tree_leaves(loaders) if isinstance(loader, DataLoader)]
 
 
 def _samplers(loader: DataLoader[Any]) -> list[Any]:

@@ -17,8 +17,9 @@ from torch.utils.data import DataLoader
 
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import InvalidInput, invalid
-from calibrant.integrations.any_loop import plain_metrics, read_state, share_scores, write_state
+from calibrant.integrations.any_loop import read_state, share_scores, write_state
 from calibrant.losses import Loss, distributed
+from calibrant.metrics import evaluate
 from calibrant.predictions import Predictions
 from calibrant.pruning import ConfidencePruner, Indexed
 from calibrant.pruning.sampling import steps_in
@@ -56,7 +57,9 @@ def calibration_metrics(
     """
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
-        return plain_metrics(predictions_of(prediction), n_bins, thresholds=thresholds)
+        result = evaluate(predictions_of(prediction), n_bins=n_bins, thresholds=thresholds)
+        values = {**result.values(), "noise_floor": result.noise_floor}
+        return {name: float(value) for name, value in values.items() if value is not None}
 
     return compute
 

@@ -35,13 +35,13 @@ from calibrant.training.data.pictures import Unreadable
 from calibrant.training.launch import joined, joins_a_group, on_first_rank, start_processes
 from calibrant.training.models import AveragedViews
 from calibrant.training.models.build import Views
-from calibrant.training.predict import predict, scorer
 from calibrant.training.progress import Reporter
 from calibrant.training.recipe import Recipe, first_difference
 from calibrant.training.reproducibility import seeded
 from calibrant.training.run import Run
 from calibrant.training.run_data import TorchData
 from calibrant.training.setup import OWN_DATA, Setup, load_data, make_fabric, on_gpu, trained_recipe
+from calibrant.training.step import predict, scorer
 from calibrant.training.summary import brief, calibrate_run, find_failures, summarise
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""One training step (forward, loss, backward, optimiser, scores) and its three modes.
+"""One training step (forward, loss, backward, optimiser, scores), its three modes, and passes without training.
 
 `eager` runs it as written. `compiled` compiles the network, the loss and the preparation of images. `graphed` does
 that and then captures the whole step once in a CUDA graph; the learning rate, the loss weights, the sample weights and
@@ -6,7 +6,8 @@ the order of samples are tensors that the graph reads at every replay. A last ba
 captured shapes: it runs as an ordinary step on the same parameters and optimiser state, without a second capture.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,17 @@ from calibrant.integrations.on_device import accumulate_bins
 from calibrant.losses import Loss
 from calibrant.losses.distributed import global_sum
 from calibrant.pruning import ConfidencePruner
-from calibrant.training.batches import LoaderBatches, ResidentBatches, TrainingBatch
-from calibrant.training.network import convolutions
+from calibrant.pruning.pruner import Scorer
+from calibrant.training.batches import BatchReader, LoaderBatches, ResidentBatches, TrainingBatch
+from calibrant.training.data import draw_augmentation
+from calibrant.training.network import convolutions, padded
+from calibrant.training.reproducibility import derive_seed, seeded
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
     from lightning.fabric.wrappers import _FabricModule
+
+    from calibrant.training.setup import Setup
 
 _BINS = DEFAULT_N_BINS
 _NEVER = -1
@@ -278,3 +284,97 @@ class GraphedSteps:
         with torch.cuda.stream(self._stream):
             self.learner.learn(self.source.take(size))
         torch.cuda.current_stream().wait_stream(self._stream)
+
+
+# forward passes without training: logits of held-out images, and scores of samples for pruning ------------------------
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Put a network into evaluation mode inside the block."""
+    before = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(before)
+
+
+@torch.no_grad()
+def predict(
+    network: nn.Module,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    prepare: Callable[[Tensor], Tensor],
+    *,
+    device: torch.device,
+) -> tuple[Tensor, Tensor]:
+    """Logits and labels of images in batches, on the CPU.
+
+    Mixed precision is for training only: a logit of 10 in bfloat16 is uncertain by 0.03, enough to move a confidence
+    across a threshold. For the same reason convolutions on a GPU must not round to TF32 here, as they do by default.
+    """
+    logits, labels = [], []
+    exact = torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False)
+    with evaluating(network), exact:
+        for images, targets in batches:
+            output = network(prepare(images.to(device, non_blocking=True)))
+            logits.append(output.to(torch.promote_types(output.dtype, torch.float32)).cpu())
+            labels.append(targets)
+    return torch.cat(logits), torch.cat(labels)
+
+
+# A pass without gradients keeps no activations, so that much larger batches fit than in training; a GPU would otherwise
+# wait for the host, which starts each layer of each small batch one by one.
+_LARGER = 8
+
+
+def scorer(setup: "Setup", epoch: int) -> Scorer:
+    """How samples are scored after `epoch`.
+
+    Batch norm uses its running statistics, so that a sample's score does not depend on those it is scored with. Where
+    only samples that rest are scored, they are cropped and mirrored as in training: they compete with samples whose
+    scores come from such views, and a plain view looks easier than those. Where all are scored, all are seen plain.
+    """
+
+    def score(indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        network, fabric = setup.network, setup.fabric
+        random = seeded(setup.recipe.seed, "score", epoch, fabric.global_rank)
+        with evaluating(network), random, torch.no_grad(), fabric.autocast():
+            for rows, images in _views(setup, indices, epoch):
+                with padded(setup.batch_size * _LARGER, fabric.device):
+                    logits = network(images)
+                yield rows, logits
+
+    return score
+
+
+def _views(setup: "Setup", indices: Tensor, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The images of these samples, ready for the network, in batches."""
+    offsets, flips = _augmentation(setup, epoch)
+    for rows, images in _images(setup, indices):
+        moved, here = images.to(setup.fabric.device, non_blocking=True), rows.cpu()
+        if offsets is None or flips is None:
+            yield rows, setup.preparation.plain(moved)
+        else:
+            drawn = offsets[here].to(moved.device), flips[here].to(moved.device)
+            yield rows, setup.preparation(moved, *drawn)
+
+
+def _augmentation(setup: "Setup", epoch: int) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """Crops and mirrors of all samples by index: the same for any number of ranks."""
+    augmentation = setup.preparation.augmentation
+    if augmentation is None or setup.pruner.scoring == "all":
+        return None, None
+    generator = torch.Generator().manual_seed(derive_seed(setup.recipe.seed, "score", epoch))
+    return draw_augmentation(setup.pruner.samples, augmentation.crop_padding, augmentation.flip, generator)
+
+
+def _images(setup: "Setup", indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    source, batch_size = setup.steps.source, setup.batch_size * _LARGER
+    if isinstance(source, ResidentBatches):
+        for rows in torch.split(indices.to(source.images.device), batch_size):
+            yield rows, source.images[rows]
+        return
+    workers, order = setup.recipe.engine.workers, indices.tolist()
+    for images, _, rows in BatchReader(setup.data.train, batch_size=batch_size, workers=workers, order=order):
+        yield rows, images

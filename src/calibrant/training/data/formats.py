@@ -55,8 +55,6 @@ class Reader(ABC):
 
     # Options that may follow the name of the set.
     options: ClassVar[tuple[str, ...]] = ()
-    # Whether decoding takes so long that the result is worth keeping.
-    slow: ClassVar[bool] = False
 
     @abstractmethod
     def find(self, folder: Path) -> Source | None:
@@ -373,7 +371,6 @@ class ChestXray(Reader):
 
     classes: tuple[str, ...]
     options = ("size",)
-    slow = True
     archive: ClassVar[str] = "ChestXRay2017.zip"
     folder: ClassVar[str] = "chest_xray"
     # A popular copy moved 16 training images to a folder of their own; they belong to the training images.
@@ -412,7 +409,6 @@ class TinyImageNet(Reader):
     """
 
     digest: str
-    slow = True
     folder: ClassVar[str] = "tiny-imagenet-200"
 
     def find(self, folder: Path) -> Source | None:

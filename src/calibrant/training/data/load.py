@@ -1,7 +1,7 @@
 """Read a data set by its name, in memory or as a stream, or find out how large it is without reading its images."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from calibrant.checks import labels
-from calibrant.errors import CalibrantError, CalibrantWarning, InvalidInput, did_you_mean, importing, invalid
-from calibrant.files import atomic_write, content_digest, read_json, sha256_of, write_json
+from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, importing, invalid
 from calibrant.predictions import Npz, read_npz
 from calibrant.training.data.dataset import (
     Augmentation,
@@ -28,15 +27,13 @@ from calibrant.training.data.dataset import (
 from calibrant.training.data.folder import Form, StreamedDataset, list_folder, load_folder, stream_folder
 from calibrant.training.data.formats import Source
 from calibrant.training.data.pictures import pixel_memory
-from calibrant.training.data.public_sets import CATALOGUE, CatalogueEntry, cache_dir, data_dirs, locate
+from calibrant.training.data.public_sets import CATALOGUE, CatalogueEntry, data_dirs, locate
 from calibrant.training.data.spec import Spec, parse_spec
 
 _REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 _OPTIONAL = ("class_names", "ids_train", "ids_test")
 _MOST_CHANNELS = 4
 _SHAPES = "have the shape (N, H, W) or (N, H, W, C), nothing empty"
-# Increase it when decoding changes, so that older copies are made again.
-_COPY_VERSION = 1
 
 
 def load_dataset(spec: str, *, data_dir: str | Path | None = None, progress: Progress | None = None) -> Dataset:
@@ -122,14 +119,9 @@ def _read_named(entry: CatalogueEntry, source: Source, spec: Spec, progress: Pro
             raise invalid(f"size for {source.paths[0]}", f"be {side}, as stored", wanted, way_out)
         return replace(splits, verified=entry.reader.verify_arrays(splits))
 
-    def build() -> Splits:
-        splits = entry.reader.read(source, spec=spec, progress=progress)
-        _check_counts(entry, splits, source)
-        return splits
-
-    if entry.reader.slow:
-        return kept_copy(spec, source, build, cache_dir() / "prepared")
-    return build()
+    splits = entry.reader.read(source, spec=spec, progress=progress)
+    _check_counts(entry, splits, source)
+    return splits
 
 
 def _check_counts(entry: CatalogueEntry, splits: Splits, source: Source) -> None:
@@ -286,63 +278,6 @@ def _texts(content: Mapping[str, Any], key: str, path: str | Path) -> tuple[str,
     if array.ndim != 1 or array.dtype.kind != "U":
         raise invalid(f"{key} in {path}", "be a list of text", f"{array.dtype} of shape {array.shape}")
     return tuple(str(text) for text in array)
-
-
-# copies of decoded sets -----------------------------------------------------------------------------------------------
-
-
-def kept_copy(spec: Spec, source: Source, build: Callable[[], Splits], folder: Path) -> Splits:
-    """Return the kept copy of a decoded set, or build the set and keep a copy.
-
-    A copy belongs to one state of the source (paths, sizes, times) and one choice of options. Its SHA-256 is recorded
-    when it is written and compared when it is read; a copy that does not fit is built again.
-    """
-    state = _state(spec, source)
-    arrays = folder / f"{spec.kind}-{content_digest(state)[:16]}.npz"
-    record = arrays.with_suffix(".json")
-    try:
-        known = read_json(record)
-        if known["state"] == state and known["sha256"] == sha256_of(arrays):
-            found = read_arrays(arrays)
-            return Splits(found.train, found.test, found.class_names, f"{known['verified']}; decoded copy: SHA-256")
-    except (CalibrantError, OSError, KeyError, TypeError):
-        pass  # no copy, or a damaged one
-    splits = build()
-    try:
-        with atomic_write(arrays) as temporary, temporary.open("wb") as handle:
-            np.savez(handle, **_members(splits))
-        write_json(record, {"state": state, "sha256": sha256_of(arrays), "verified": splits.verified})
-    except CalibrantError as error:
-        message = f"the decoded copy of {spec.kind} is not kept, so it is decoded again next time: {error}"
-        warnings.warn(message, CalibrantWarning, stacklevel=2)
-    return splits
-
-
-def _state(spec: Spec, source: Source) -> dict[str, Any]:
-    paths = list(source.paths)
-    if source.form == "folder":
-        paths = sorted(source.paths[0].rglob("*"))
-    files = [path.stat() for path in paths if path.is_file()]
-    return {
-        "version": _COPY_VERSION,
-        "options": dict(spec.options),
-        "paths": [str(path.resolve()) for path in source.paths],
-        "files": len(files),
-        "bytes": sum(file.st_size for file in files),
-        "newest": max((file.st_mtime_ns for file in files), default=0),
-    }
-
-
-def _members(splits: Splits) -> dict[str, Any]:
-    content: dict[str, Any] = {}
-    for split, part in (("train", splits.train), ("test", splits.test)):
-        content[f"x_{split}"] = part.images.permute(0, 2, 3, 1).numpy()
-        content[f"y_{split}"] = part.labels.numpy()
-        if part.ids is not None:
-            content[f"ids_{split}"] = np.array(part.ids)
-    if splits.class_names is not None:
-        content["class_names"] = np.array(splits.class_names)
-    return content
 
 
 # the size of a set ----------------------------------------------------------------------------------------------------
