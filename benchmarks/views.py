@@ -91,14 +91,14 @@ def cases_of(run: Run) -> Predictions:
 
 
 def of_run(path: Path, data_dir: Path | None, others: list[Path]) -> dict[str, Predictions]:
-    found = {"one view": cases_of(Run.open(path))}
+    found = {"one view": cases_of(Run(path))}
     with tempfile.TemporaryDirectory() as folder:
         for views, name in (("mirror", "mirror (2 views)"), ("mirror+shift", "mirror+shift (6 views)")):
             start = time.process_time()
             again = predict_again(path, Path(folder) / views, views=views, data_dir=data_dir)
             print(f"{name}: {time.process_time() - start:.1f} s of CPU", flush=True)
             found[name] = cases_of(again)
-    networks = [cases_of(Run.open(other)) for other in others]
+    networks = [cases_of(Run(other)) for other in others]
     for cases in networks:
         assert (cases.targets == found["one view"].targets).all()
     for count in range(1, len(networks) + 1):

@@ -150,7 +150,7 @@ def predict_again(
         data: The data set that the run began with, if it was passed to `train`.
         trust_code: Whether to import a method or network `module:name` that you have not used on this machine before.
     """
-    run = Run.open(path)
+    run = Run(path)
     run.refuse_unfinished()
     checkpoint = run.checkpoint()
     again = Run.create(out, run.recipe.changed({"model.views": views}))

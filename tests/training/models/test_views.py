@@ -54,13 +54,13 @@ def test_a_finished_run_predicts_again_as_if_it_had_been_trained_with_views(tmp_
     code, out, err = calibrant("predict", plain.path, "--views", "mirror", "--out", tmp_path / "again")
     assert (code, err) == (0, "")
     assert "calibrated" in out
-    again = Run.open(tmp_path / "again")
+    again = Run(tmp_path / "again")
     for split in ("val", "test"):
         np.testing.assert_array_equal(
-            again.predictions(split).scores, Run.open(tmp_path / "trained").predictions(split).scores
+            again.predictions(split).scores, Run(tmp_path / "trained").predictions(split).scores
         )
     assert not np.array_equal(again.predictions("test").scores, before)
-    assert again.policy().digest == Run.open(tmp_path / "trained").policy().digest
+    assert again.policy().digest == Run(tmp_path / "trained").policy().digest
     assert isinstance(again.load_model(), AveragedViews)
     np.testing.assert_array_equal(plain.predictions("test").scores, before)
 
