@@ -36,7 +36,7 @@ def record(
     records = []
     unfinished = []
     for path in runs:
-        run = Run.open(path)
+        run = Run(path)
         if not run.finished:
             unfinished.append(str(path))
             continue
