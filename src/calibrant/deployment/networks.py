@@ -39,13 +39,7 @@ def is_module(model: object) -> bool:
 
 
 def normalised(model: "nn.Module", *, mean: Sequence[float], std: Sequence[float]) -> "nn.Module":
-    """A network for images on the scale from 0 to 1, with its normalisation.
-
-    Args:
-        model: Takes normalised images (n, C, H, W).
-        mean: Per channel, on the scale from 0 to 1.
-        std: Per channel, on the scale from 0 to 1.
-    """
+    """A network for images (n, C, H, W) on the scale from 0 to 1, with its normalisation per channel."""
     import torch
 
     class Normalised(torch.nn.Module):
@@ -67,10 +61,7 @@ def normalised(model: "nn.Module", *, mean: Sequence[float], std: Sequence[float
 def as_network(model: "nn.Module", names: Sequence[str], *, by_name: bool) -> "nn.Module":
     """A classifier that takes tensors in the order of `names` and returns logits (n, K) in float32 or float64.
 
-    Args:
-        model: Returns logits, or an object with `logits`, as Hugging Face's models do.
-        names: Names of the inputs.
-        by_name: Whether the model is called with its inputs by name.
+    The model returns logits, or an object with `logits`, as Hugging Face's models do.
     """
     import torch
 
@@ -79,13 +70,11 @@ def as_network(model: "nn.Module", names: Sequence[str], *, by_name: bool) -> "n
             super().__init__()
             self.model = model
 
-        def _call(self, *inputs: "Tensor") -> Any:
-            if by_name:
-                return self.model(**dict(zip(names, inputs, strict=True)))
-            return self.model(*inputs)
-
         def forward(self, *inputs: "Tensor") -> "Tensor":
-            logits = self._call(*inputs)
+            if by_name:
+                logits = self.model(**dict(zip(names, inputs, strict=True)))
+            else:
+                logits = self.model(*inputs)
             if not isinstance(logits, torch.Tensor):
                 logits = logits.logits
             if logits.dtype != torch.float64:
@@ -99,9 +88,7 @@ def as_network(model: "nn.Module", names: Sequence[str], *, by_name: bool) -> "n
 def input_names(model: "nn.Module", example: Any) -> tuple[dict[str, "Tensor"], bool]:
     """An example as tensors by name, and whether the model is called by name.
 
-    Args:
-        model: The model.
-        example: Tensors by name, called by name; a sequence of tensors, named as the parameters of `forward`; or one.
+    A sequence of tensors is named as the parameters of `forward`.
     """
     import torch
 

@@ -4,8 +4,7 @@ import hashlib
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,8 @@ from numpy.typing import NDArray
 
 from calibrant.decisions import Policy, PolicyLike
 from calibrant.decisions.multilabel import MultiLabel
-from calibrant.decisions.ranking import score_name
 from calibrant.deployment.decider import Decider, policy_for
-from calibrant.deployment.input_spec import INPUTS, Arrays, InputSpec, read_specs
+from calibrant.deployment.input_spec import INPUTS, Arrays, read_specs
 from calibrant.deployment.networks import (
     convert_estimator,
     estimator_scores,
@@ -30,9 +28,10 @@ from calibrant.deployment.networks import (
 )
 from calibrant.deployment.onnx_file import (
     CONTENTS,
+    EMPTY_SEAL,
     SCORES,
+    SEAL,
     Contents,
-    add_facts,
     deployable,
     library,
     open_session,
@@ -155,7 +154,13 @@ def export_onnx(
     if not is_module(model):
         return _export_estimator(model, Path(path), policy, example, ranges=ranges, class_names=class_names)
     require_libraries()
-    model = _normalised(_plain(model, example), example, mean, std)
+    import torch
+
+    tensors, _ = input_names(model, example)
+    model = model.cpu()
+    if all(values.dtype != torch.float64 for values in tensors.values()):
+        model = model.float()
+    model = _normalised(model, example, mean, std)
     return export_module(model, Path(path), policy, example, ranges=ranges, class_names=class_names)
 
 
@@ -212,14 +217,7 @@ def export_module(
 ) -> Exported:
     """Export a torch network that needs no normalisation; the arguments are those of `export_onnx`.
 
-    Args:
-        model: Returns logits.
-        path: Where to write.
-        policy: A policy or its file; None for none.
-        example: Real cases.
-        ranges: Ranges of inputs.
-        class_names: Names of the classes.
-        compared: What the cases of the example are, for the description.
+    `compared` says in the description what the cases of the example are.
     """
     tensors, _ = input_names(model, example)
     if any(len(values) < 2 for values in tensors.values()):
@@ -261,17 +259,6 @@ def _export_estimator(
     return _write_checked(deployable(proto, contents, output=1), path, decider, arrays, _EXAMPLE)
 
 
-def _plain(model: "nn.Module", example: Any) -> "nn.Module":
-    """On the CPU, in float32 unless the example is float64."""
-    import torch
-
-    tensors, _ = input_names(model, example)
-    model = model.cpu()
-    if any(values.dtype == torch.float64 for values in tensors.values()):
-        return model
-    return model.float()
-
-
 def _normalised(
     model: "nn.Module", example: Any, mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> "nn.Module":
@@ -291,8 +278,9 @@ def _trace(module: "nn.Module", example: Sequence["Tensor"], inputs: Sequence[st
     """A network as an ONNX model for any number of cases; its output is `scores`."""
     import torch
 
-    library("onnxscript")
-    with _quiet():
+    # Silence the exporter about its internals; the comparison that follows matters to users.
+    with warnings.catch_warnings(), at_level(logging.ERROR, "torch.onnx", "onnxscript", "onnx_ir"):
+        warnings.simplefilter("ignore")
         try:
             program = torch.onnx.export(
                 module,
@@ -310,80 +298,29 @@ def _trace(module: "nn.Module", example: Sequence["Tensor"], inputs: Sequence[st
     return program.model_proto
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the exporter's logs and warnings about its internals; the comparison that follows matters to users."""
-    with warnings.catch_warnings(), at_level(logging.ERROR, "torch.onnx", "onnxscript", "onnx_ir"):
-        warnings.simplefilter("ignore")
-        yield
-
-
 def _write_checked(proto: Any, path: Path, decider: Decider, arrays: Arrays, compared: str) -> Exported:
     """Describe a model in its metadata, seal it, compare it with Python, and only then rename it to `path`."""
     onnx = library("onnx")
     if path.suffix.lower() != ".onnx":
         raise invalid("path", "end in .onnx", str(path))
     with atomic_write(path) as temporary:
-        add_facts(proto, _facts(decider.contents))
+        onnx.helper.set_model_props(proto, {CONTENTS: decider.contents.to_text(), SEAL: EMPTY_SEAL})
         onnx.checker.check_model(proto, full_check=True)
         temporary.write_bytes(sealed(proto.SerializeToString()))
         return compare_onnx(temporary, decider, arrays, named=path, compared=compared)
 
 
-def _facts(contents: Contents) -> dict[str, str]:
-    """What the file holds, for those who find it without its history. Calibrant reads `calibrant.contents`."""
-    policy = contents.policy
-    rule = policy.routing
-    method, temperature = None, 1.0
-    if policy.calibrator is not None and policy.calibrated:
-        method = policy.calibrator.method
-        temperature = policy.calibrator.fitted_numbers().get("temperature", 1.0)
-    facts: dict[str, Any] = {
-        "calibrant.producer": "calibrant",
-        "calibrant.input": "; ".join(_words(spec) for spec in contents.inputs),
-        "calibrant.calibrator": method,
-        "calibrant.temperature": temperature,
-        "calibrant.class_names": policy.class_names,
-        "calibrant.score": score_name(rule.score),
-        "calibrant.threshold": rule.threshold,
-        "calibrant.class_thresholds": rule.class_thresholds,
-        "calibrant.target_accuracy": rule.target_accuracy,
-        "calibrant.confidence": rule.confidence,
-        "calibrant.model": contents.network,
-        "calibrant.policy": policy.digest,
-    }
-    for key, value in facts.items():
-        if not isinstance(value, str):
-            facts[key] = json.dumps(value)
-    return {**facts, CONTENTS: contents.to_text()}
-
-
-def _words(spec: InputSpec) -> str:
-    limits = f"{spec.range_in_words} (cases outside are not automated)"
-    return f"{spec.name}: {spec.dtype} {spec.shape_in_words}, {limits}"
-
-
-# -- comparison with Python -------------------------------------------------------------------------------------------
-
-
 def compare_onnx(
-    path: str | Path, decider: Decider, arrays: Arrays, *, named: Path | None = None, compared: str = _EXAMPLE
+    path: Path, decider: Decider, arrays: Arrays, *, named: Path | None = None, compared: str = _EXAMPLE
 ) -> Exported:
-    """Run a file with onnxruntime and compare it with a decider: first the scores, then the decisions.
+    """Run a file with onnxruntime and compare it with the same model in Python: first the scores, then the decisions.
 
-    Args:
-        path: The file.
-        decider: The same model in Python.
-        arrays: Cases by input. They may lie outside the ranges of the inputs; a case that the rule would automate and
-            the file does not is a difference.
-        named: The path that messages and the result name.
-        compared: What the cases are.
-
-    Raises:
-        CheckFailed: The file computes something else, or automates nothing although the rule does.
+    Raises `CheckFailed` if the file computes something else, or automates nothing although the rule does. The cases may
+    lie outside the ranges of the inputs; one that the rule would automate and the file does not is a difference.
+    Messages and the result name the path `named`.
     """
-    place = named or Path(path)
-    session = open_session(Path(path).read_bytes(), str(place))
+    place = named or path
+    session = open_session(path.read_bytes(), str(place))
     total = len(next(iter(arrays.values())))
     # One case alone as well: onnxruntime computes a batch of one differently.
     largest, _, _ = _compare(session, decider, {key: values[:1] for key, values in arrays.items()}, place)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.operations import Recorder, Step, Symbol
+from calibrant.calibration.operations import Recorder, Symbol
 from calibrant.decisions import Policy, Routed, RoutingRule
 from calibrant.decisions.ranking import is_bounded, ranked, score_name
 from calibrant.deployment.input_spec import Arrays, InputSpec
@@ -29,9 +29,8 @@ OUTPUTS = ("probabilities", "predicted", "automate")
 SCORES = "scores"
 SHORTLIST = "shortlist"
 CONTENTS, SEAL = "calibrant.contents", "calibrant.sha256"
-Floats = NDArray[np.float64]
 _FORMAT = 2
-_EMPTY_SEAL = "0" * 64
+EMPTY_SEAL = "0" * 64
 # How protobuf writes the entry: its key, then field 2 (0x12) of 64 (0x40) bytes.
 _ENTRY = re.compile(re.escape(SEAL.encode()) + rb"\x12\x40([0-9a-f]{64})")
 # How protobuf writes where a tensor's data lie outside of the file: key "location" of 8 bytes, then field 2.
@@ -122,12 +121,7 @@ class Contents:
 
     @classmethod
     def from_text(cls, text: str, *, where: str) -> "Contents":
-        """What `to_text` wrote; anything else is refused.
-
-        Args:
-            text: JSON.
-            where: The file, for messages.
-        """
+        """What `to_text` wrote; anything else is refused. Messages name the file `where`."""
         found = parse_json(text, where)
         if not isinstance(found, dict) or found.get("format") != _FORMAT:
             raise invalid(where, f"hold contents of format {_FORMAT}", "others", "Use the calibrant that wrote it.")
@@ -147,27 +141,28 @@ class _Kept:
 
 
 def deployable(model: Any, contents: Contents, *, output: int = 0) -> Any:
-    """Join a model's ONNX graph with its policy: raw inputs in, decisions out.
+    """Join the ONNX graph of a network or estimator with its policy: raw inputs in, decisions out.
 
     A case with a number outside the range of its input (images from 0 to 255 by mistake, NaN) is never automated: no
-    promise was made for it, and networks are confident about anything.
-
-    Args:
-        model: The ONNX model of the network or estimator alone. Its inputs have the names in `contents`.
-        contents: The inputs, the policy, and what the scores are.
-        output: Which of its outputs holds the scores.
+    promise was made for it, and networks are confident about anything. The inputs of `model` have the names in
+    `contents`; `output` says which of its outputs holds the scores.
     """
     onnx = library("onnx")
     helper = onnx.helper
     network = onnx.compose.add_prefix(model, _MODEL).graph
     scores = network.output[output]
-    precision = _type_name(onnx, scores.type.tensor_type.elem_type)
+    precision = str(np.dtype(helper.tensor_dtype_to_np_dtype(scores.type.tensor_type.elem_type)))
     recorder = Recorder(prefix=_POLICY)
     inside = _prepare_inputs(recorder, contents.inputs)
     prepared = len(recorder.steps_taken)
     recorder.step("Identity", recorder.input(scores.name), output=SCORES)
     _decide(recorder, contents, precision, inside)
-    nodes = [_node(onnx, step) for step in recorder.steps_taken]
+    nodes = []
+    for step in recorder.steps_taken:
+        attributes = dict(step.attributes)
+        if "to" in attributes:
+            attributes["to"] = _type(onnx, attributes["to"])
+        nodes.append(helper.make_node(step.operator, step.inputs, [step.output], name=step.output, **attributes))
     graph = helper.make_graph(
         [*nodes[:prepared], *network.node, *nodes[prepared:]],
         "calibrant",
@@ -222,24 +217,17 @@ def _decide(recorder: Recorder, contents: Contents, precision: str, inside: Symb
     predicted = recorder.step("ArgMax", probabilities, axis=1, keepdims=0, output="predicted")
     score = score_name(policy.routing.score)
     ranks = recorder.step("Squeeze", ranked(recorder, score, probabilities, policy.n_classes), np.array([1]))
-    thresholds = recorder.step("Gather", _lowered(policy.routing.thresholds), predicted, axis=0)
-    reached = ranks >= thresholds
+    # Thresholds a little lower, but never by more than half of what is left above them: confidences of a saturated
+    # model lie within 1e-12 of 1, and a rule that automates only a confidence of 1 was not shown to be right for those
+    # just below. Infinity stands for a class that is never automated, and stays.
+    exact = policy.routing.thresholds
+    lowered = exact - np.minimum(_NUDGE, np.maximum(1.0 - exact, 0.0) / 2.0)
+    reached = ranks >= recorder.step("Gather", lowered, predicted, axis=0)
     automate = recorder.step("And", reached, inside, output="automate")
     if policy.shortlist is not None:
         listed = (probabilities >= policy.shortlist.least) | recorder.is_top(probabilities, policy.n_classes)
         # Automated cases have no list: nobody looks at them.
         recorder.step("And", listed, recorder.step("Unsqueeze", ~automate, np.array([1])), output=SHORTLIST)
-
-
-def _lowered(thresholds: Floats) -> Floats:
-    """Thresholds a little lower, but never by more than half of what is left above them.
-
-    Confidences of a saturated model lie within 1e-12 of 1. A rule that automates only a confidence of 1 was not shown
-    to be right for those just below.
-    """
-    # Infinity stands for a class that is never automated, and stays.
-    left = np.maximum(1.0 - thresholds, 0.0) / 2.0
-    return np.asarray(thresholds - np.minimum(_NUDGE, left))
 
 
 def _probabilities(recorder: Recorder, contents: Contents, precision: str) -> Symbol:
@@ -268,37 +256,16 @@ def _outputs(onnx: Any, policy: Policy, precision: str) -> list[Any]:
         SCORES: (precision, ["n", policy.n_classes]),
         SHORTLIST: ("bool", ["n", policy.n_classes]),
     }
-    infos = []
-    for name in output_names(policy):
-        dtype, shape = shapes[name]
-        infos.append(onnx.helper.make_tensor_value_info(name, _type(onnx, dtype), shape))
-    return infos
-
-
-def _node(onnx: Any, step: Step) -> Any:
-    attributes = dict(step.attributes)
-    if "to" in attributes:
-        attributes["to"] = _type(onnx, attributes["to"])
-    return onnx.helper.make_node(step.operator, step.inputs, [step.output], name=step.output, **attributes)
+    make = onnx.helper.make_tensor_value_info
+    return [make(name, _type(onnx, shapes[name][0]), shapes[name][1]) for name in output_names(policy)]
 
 
 def _type(onnx: Any, name: str) -> int:
     return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(name)))
 
 
-def _type_name(onnx: Any, code: int) -> str:
-    return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code)))
-
-
-def add_facts(proto: Any, facts: dict[str, str]) -> None:
-    """Write metadata into a model, and a placeholder for the seal."""
-    for key, value in {**facts, SEAL: _EMPTY_SEAL}.items():
-        entry = proto.metadata_props.add()
-        entry.key, entry.value = key, value
-
-
 def sealed(content: bytes) -> bytes:
-    """The bytes of a file with the SHA-256 of all its other bytes in their place."""
+    """The bytes of a file with the SHA-256 of all its bytes in place of `EMPTY_SEAL`."""
     start, end = _seal(content, "the file")
     return content[:start] + hashlib.sha256(content).hexdigest().encode() + content[end:]
 
@@ -316,7 +283,7 @@ def read_onnx(path: str | Path) -> bytes:
     with reading(path):
         content = source.read_bytes()
     start, end = _seal(content, str(path))
-    blank = content[:start] + _EMPTY_SEAL.encode() + content[end:]
+    blank = content[:start] + EMPTY_SEAL.encode() + content[end:]
     if hashlib.sha256(blank).hexdigest().encode() != content[start:end]:
         raise invalid(str(path), "be an undamaged file", "one that was changed after it was written", _AGAIN)
     return content
