@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
 
-from calibrant.errors import InvalidInput, invalid, one_line
+from calibrant.errors import invalid, one_line
 from calibrant.files import reading
 
 _Scope = MutableMapping[str, Any]
@@ -108,28 +108,26 @@ class Access:
 
     def check(self, method: str, path: str, headers: dict[str, str]) -> None:
         """Raise `Refused` for a request that is not answered."""
-        self._check_host(headers.get("host", ""))
+        host = headers.get("host", "")
+        name = _host_name(host)
+        if name not in self.hosts and not is_loopback(name) and not (self.any_address and _is_address(name)):
+            detail = f"Host must be a name of this service, got {_shown(host)}. Allow it with --allowed-host."
+            raise Refused(400, "unknown_host", detail)
         _check_site(headers)
         if self.token is not None and not (method == "GET" and path in _OPEN):
-            self._check_token(headers.get("authorization", ""))
+            _check_token(headers.get("authorization", ""), self.token)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if method == "POST" and kind != "application/json":
             detail = f"Content-Type must be application/json, got {_shown(kind)}."
             raise Refused(415, "unsupported_media_type", detail)
 
-    def _check_host(self, host: str) -> None:
-        name = _host_name(host)
-        if name in self.hosts or is_loopback(name) or (self.any_address and _is_address(name)):
-            return
-        detail = f"Host must be a name of this service, got {_shown(host)}. Allow it with --allowed-host."
-        raise Refused(400, "unknown_host", detail)
 
-    def _check_token(self, header: str) -> None:
-        scheme, _, token = header.partition(" ")
-        correct = secrets.compare_digest(token.strip().encode("latin-1"), str(self.token).encode())
-        if scheme.lower() != "bearer" or not correct:
-            detail = "This service needs its token, in the header Authorization: Bearer TOKEN."
-            raise Refused(401, "unauthorized", detail)
+def _check_token(header: str, expected: str) -> None:
+    scheme, _, token = header.partition(" ")
+    correct = secrets.compare_digest(token.strip().encode("latin-1"), expected.encode())
+    if scheme.lower() != "bearer" or not correct:
+        detail = "This service needs its token, in the header Authorization: Bearer TOKEN."
+        raise Refused(401, "unauthorized", detail)
 
 
 def _check_site(headers: dict[str, str]) -> None:
@@ -194,15 +192,6 @@ def read_token(path: str | Path) -> str:
         # The content may be a secret, so it is not shown.
         raise invalid(f"token file {path}", rule, "other text", way_out)
     return token
-
-
-def check_exposure(address: str, token: str | None) -> None:
-    """Refuse to listen beyond this machine without a token."""
-    if token is None and not is_loopback(address):
-        raise InvalidInput(
-            f"host {address} can be reached from other machines, so a token is needed. Add --token-file FILE, "
-            "or listen on 127.0.0.1."
-        )
 
 
 def _shown(value: str) -> str:

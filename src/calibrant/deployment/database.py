@@ -96,26 +96,20 @@ def url_of(place: str | Path) -> "URL":
         raise invalid("decision log", "be a path or a database URL that can be parsed", f"{kind}:...") from error
     if url.get_backend_name() != "sqlite":
         return url
-    if kind != "sqlite" or not rest.startswith("///") or "?" in rest or not _is_file_name(url.database):
+    name = url.database or ":memory:"
+    if kind != "sqlite" or not rest.startswith("///") or "?" in rest or name == ":memory:" or name.startswith("file:"):
         way_out = "Give the path of the file instead of a URL."
         raise invalid("decision log", "be a file or a database that lasts", place, way_out)
-    return url.set(database=str(Path(str(url.database)).absolute()))
-
-
-def _is_file_name(name: str | None) -> bool:
-    return bool(name) and name != ":memory:" and not str(name).startswith("file:")
+    return url.set(database=str(Path(name).absolute()))
 
 
 class Database:
     """Connections to the database of a log. Committed transactions survive the death of the process.
 
     With SQLite they also survive the death of the machine, and every transaction is refused if the path no longer leads
-    to the file that was opened: nobody who opens the path would find what is written to a deleted or moved file.
-
-    Args:
-        url: URL of the database.
-        create: Whether it may be new. A database that is only read keeps its mode, because it may not be a log.
-        connections: The most connections at a time. If all are in use, a caller waits, and is then refused.
+    to the file that was opened: nobody who opens the path would find what is written to a deleted or moved file. A
+    database that must not be new (`create`) keeps its mode, because it may not be a log. If all of the most
+    `connections` are in use, a caller waits, and is then refused.
     """
 
     def __init__(self, url: "URL", *, create: bool, connections: int = 15) -> None:
@@ -139,7 +133,8 @@ class Database:
                 pool_timeout=_PATIENCE_S,
             )
         if self._file is not None:
-            sa.event.listen(self.engine, "do_connect", self._before_connecting)
+            # Without the check SQLite would make a new, empty file.
+            sa.event.listen(self.engine, "do_connect", lambda *_: self.check_file())
             sa.event.listen(self.engine, "connect", partial(_set_up_sqlite, create=create))
             sa.event.listen(self.engine, "begin", _begin_sqlite)
 
@@ -165,15 +160,9 @@ class Database:
         for path, opened in self._opened.items():
             found = _identity(path)
             if found != opened:
-                what = "was replaced by another file"
-                if found is None:
-                    what = "was deleted or moved"
+                what = "was deleted or moved" if found is None else "was replaced by another file"
                 way_out = "Nothing was logged. Put the file back, or restart the service to begin a new log."
                 raise OutputError(f"decision log {path} {what} after it was opened. {way_out}")
-
-    def _before_connecting(self, *_: Any) -> None:
-        # SQLite would make a new, empty file.
-        self.check_file()
 
     def create_tables(self, about: dict[str, Any]) -> None:
         """Make the tables of a new log and note its model, unless another process has."""
@@ -395,7 +384,5 @@ def _set_up_sqlite(connection: Any, _: Any, *, create: bool) -> None:
 
 
 def _begin_sqlite(connection: "Connection") -> None:
-    begin = "BEGIN"
-    if connection.get_execution_options().get("calibrant_writes", False):
-        begin = "BEGIN IMMEDIATE"
-    connection.exec_driver_sql(begin)
+    writes = connection.get_execution_options().get("calibrant_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

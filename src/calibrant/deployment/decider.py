@@ -16,7 +16,7 @@ from calibrant.decisions import Policy, PolicyLike
 from calibrant.decisions.policy import as_policy
 from calibrant.decisions.ranking import score_name
 from calibrant.deployment.decision import Decision, Extra
-from calibrant.deployment.input_spec import Arrays, InputSpec, arrange
+from calibrant.deployment.input_spec import Arrays, arrange
 from calibrant.deployment.log import DecisionLog
 from calibrant.deployment.networks import Score, prepare, torch_scores, weights_digest
 from calibrant.deployment.onnx_file import Contents, Judged, open_onnx
@@ -98,10 +98,7 @@ class Decider:
     ) -> Self:
         """The decider in an ONNX file that `export_onnx` wrote; onnxruntime runs it.
 
-        Args:
-            path: The file. One that was changed after it was written is refused.
-            log: As for the class.
-            outside: As for the class.
+        A file that was changed after it was written is refused. `log` and `outside` are as for the class.
         """
         contents, score = open_onnx(path)
         return cls.of(contents, score, log=log, outside=outside)
@@ -115,14 +112,7 @@ class Decider:
         log: DecisionLog | str | Path | None = None,
         outside: Outside = "refuse",
     ) -> Self:
-        """A decider around any network: a function from arrays by input to scores (n, K).
-
-        Args:
-            contents: Everything else.
-            score: The network.
-            log: As for the class.
-            outside: As for the class.
-        """
+        """A decider around any network `score`: a function from arrays by input to scores (n, K)."""
         self = cls.__new__(cls)
         self._set(contents, score, log, outside)
         return self
@@ -167,14 +157,20 @@ class Decider:
         arrays = arrange(self.contents.inputs, inputs)
         cases = len(next(iter(arrays.values())))
         if ids is None:
-            ids = _new_ids(cases)
+            # They rise with time: a database then adds them at the end of its index, not all over it.
+            prefix, random = f"{time.time_ns() // 1000:016x}", token_hex(8 * cases)
+            ids = [prefix + random[start : start + 16] for start in range(0, 16 * cases, 16)]
         if extras is None:
             extras = [{}] * cases
         for what, values in (("ids", ids), ("extras", extras)):
             if len(values) != cases:
                 raise invalid(what, f"be as many as the {cases} cases", len(values))
         outside = self._outside(arrays)
-        return Scored(self.score(self._clipped(arrays, outside)), ids, extras, outside)
+        if outside:
+            for spec in self.contents.inputs:
+                if spec.whole:  # token ids: as in the exported file, because the network's table has no others
+                    arrays[spec.name] = arrays[spec.name].clip(math.ceil(spec.low), math.floor(spec.high))
+        return Scored(self.score(arrays), ids, extras, outside)
 
     def decide_all(self, batches: "Sequence[Scored]") -> list[list[Decision] | InvalidInput]:
         """Decide about several batches, each all or none; the second half of `decide`.
@@ -212,10 +208,7 @@ class Decider:
             batch: Any = {name: _batch_of_one(values) for name, values in inputs.items()}
         else:
             batch = _batch_of_one(inputs)
-        ids = None
-        if id is not None:
-            ids = [id]
-        (decision,) = self.decide(batch, ids=ids, extras=[extras or {}])
+        (decision,) = self.decide(batch, ids=None if id is None else [id], extras=[extras or {}])
         return decision
 
     def to_dict(self, decision: Decision) -> dict[str, Any]:
@@ -233,7 +226,9 @@ class Decider:
         for spec in self.contents.inputs:
             array = arrays[spec.name]
             for row in np.flatnonzero(~spec.inside(array)).tolist():
-                argument, value = f"input {spec.name!r} of case {row}", _first_outside(spec, array[row])
+                flat = array[row].reshape(-1)
+                value = str(flat[~((flat >= spec.low) & (flat <= spec.high))][0])
+                argument = f"input {spec.name!r} of case {row}"
                 if not np.isfinite(array[row]).all():
                     raise invalid(argument, "be finite", value)
                 if self.outside == "refuse":
@@ -242,16 +237,6 @@ class Decider:
                 reason = f"The input {spec.name} lies outside {spec.range_in_words}, which the model was exported for."
                 reasons.setdefault(row, reason)
         return reasons
-
-    def _clipped(self, arrays: Arrays, outside: Mapping[int, str]) -> Arrays:
-        """Token ids clipped to their range, as in the exported file: the network's table has no others."""
-        if not outside:
-            return arrays
-        clipped = dict(arrays)
-        for spec in self.contents.inputs:
-            if spec.whole:
-                clipped[spec.name] = arrays[spec.name].clip(math.ceil(spec.low), math.floor(spec.high))
-        return clipped
 
     def _lists(self, judged: Judged, outside: list[int]) -> list[tuple[int, ...]]:
         """Numbers of the listed classes of each case, most probable first, the lower class first of equals."""
@@ -271,9 +256,7 @@ class Decider:
         name, threshold = self.class_names[predicted], self._thresholds[predicted]
         if threshold == math.inf:
             return f"The rule never automates {name}."
-        compared = "is below"
-        if rank >= threshold:
-            compared = "reaches"
+        compared = "reaches" if rank >= threshold else "is below"
         if self._score != "probability":
             compared = f"{compared} the threshold {threshold:.4f}"
             return f"The score {self._score} of {rank:.4f} {compared}; {name} has probability {confidence:.4f}."
@@ -293,19 +276,7 @@ def policy_for(n_classes: int, policy: PolicyLike | None, class_names: Sequence[
     return replace(found, class_names=tuple(class_names))
 
 
-def _new_ids(cases: int) -> list[str]:
-    """Distinct ids that rise with time: a database then adds them at the end of its index, not all over it."""
-    prefix = f"{time.time_ns() // 1000:016x}"
-    random = token_hex(8 * cases)
-    return [prefix + random[start : start + 16] for start in range(0, 16 * cases, 16)]
-
-
 def _batch_of_one(values: Any) -> Any:
     if hasattr(values, "ndim"):
         return values[None]
     return [values]
-
-
-def _first_outside(spec: InputSpec, case: NDArray[Any]) -> str:
-    flat = case.reshape(-1)
-    return str(flat[~((flat >= spec.low) & (flat <= spec.high))][0])

@@ -165,7 +165,11 @@ class Decision(ShownFields):
         for name, kind in _SIMPLE:
             row[name] = kind(row[name])
         for name in _AS_JSON:
-            row[name] = _to_json(row[name])
+            value = row[name]
+            if not value and type(value) in _EMPTY:
+                row[name] = _EMPTY[type(value)]
+            else:
+                row[name] = _ENCODER.encode(dict(value) if isinstance(value, Mapping) else value)
         return row
 
     @classmethod
@@ -306,24 +310,14 @@ def _check_extras(extras: Mapping[str, Any]) -> None:
     for name, value in extras.items():
         check_id(name)
         argument = f"extra {one_line(name, most=40)}"
-        if isinstance(value, str) and len(value) > _LONGEST_EXTRA:
-            raise invalid(argument, f"have at most {_LONGEST_EXTRA:,} characters", f"{len(value):,}")
-        if not _is_extra(value):
+        if isinstance(value, str):
+            if len(value) > _LONGEST_EXTRA:
+                raise invalid(argument, f"have at most {_LONGEST_EXTRA:,} characters", f"{len(value):,}")
+            fine = not _UNSTORABLE.search(value)
+        else:
+            fine = value is None or (isinstance(value, int | float) and math.isfinite(value))
+        if not fine:
             raise invalid(argument, "be text, a finite number, true, false or nothing", ascii(value))
-
-
-def _is_extra(value: object) -> bool:
-    if isinstance(value, str):
-        return not _UNSTORABLE.search(value)
-    return value is None or (isinstance(value, int | float) and math.isfinite(value))
-
-
-def _to_json(value: Any) -> str:
-    if not value and type(value) in _EMPTY:
-        return _EMPTY[type(value)]
-    if isinstance(value, Mapping):
-        value = dict(value)
-    return _ENCODER.encode(value)
 
 
 @contextmanager

@@ -9,10 +9,12 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from functools import partial
+from html import escape
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
@@ -23,7 +25,7 @@ from pydantic import BaseModel
 from calibrant import __version__
 from calibrant.checks import whole
 from calibrant.defaults import MOST_BYTES, MOST_CASES
-from calibrant.deployment.access import Access, App, Observe, check_exposure, is_loopback, read_token
+from calibrant.deployment.access import Access, App, is_loopback, read_token
 from calibrant.deployment.decider import Decider, Outside
 from calibrant.deployment.decision import (
     CasesBody,
@@ -38,10 +40,8 @@ from calibrant.deployment.decision import (
     UnknownId,
 )
 from calibrant.deployment.onnx_file import library
-from calibrant.deployment.pages import PAGE_POLICY, interface_page
 from calibrant.deployment.prometheus import CONTENT_TYPE
-from calibrant.deployment.review import ICON, Review, asset
-from calibrant.deployment.review import PAGE_POLICY as REVIEW_POLICY
+from calibrant.deployment.review import ICON, PAGE_POLICY, Review, asset
 from calibrant.deployment.service import ClientGone, Service, TooBusy, TooLarge, TooSlow
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid, one_line, our_fault
 
@@ -66,6 +66,13 @@ _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
     (OutputError, 503, "log_unavailable"),
     (CalibrantError, 422, "invalid"),
 )
+_DOCS_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1d2430; }
+code, pre { font: 14px/1.45 ui-monospace, monospace; } td, th { text-align: left; padding: .2rem 1rem .2rem 0; }
+h2 { margin-top: 2rem; border-top: 1px solid #ccd; padding-top: 1rem; } td { vertical-align: top; }
+@media (prefers-color-scheme: dark) { body { background: #14181f; color: #dde3ee; } }
+"""
 # What the layers before the routes refuse.
 _ALWAYS = (400, 401, 403, 500)
 
@@ -132,7 +139,8 @@ def create_app(
 
     async def docs() -> Any:
         """This interface as a page."""
-        return responses.HTMLResponse(interface_page(app.openapi()), headers={"content-security-policy": PAGE_POLICY})
+        page = _interface_page(app.openapi())
+        return responses.HTMLResponse(page, headers={"content-security-policy": _DOCS_POLICY})
 
     # FastAPI reads annotations, and the class exists only if the extra is installed.
     decide.__annotations__["request"] = label.__annotations__["request"] = fastapi.Request
@@ -147,7 +155,7 @@ def create_app(
         hosts=allowed_hosts,
         any_address=any_address,
         token=token,
-        observe=_observer(service, access_log=access_log),
+        observe=partial(_observe, service, access_log),
         direct={("POST", "/decisions"): _direct(decide)},
     )
     app.state.service = service
@@ -156,7 +164,7 @@ def create_app(
     for kind, answer in (
         (Exception, _answer),
         (CalibrantError, _answer),
-        (ClientGone, _answer_nobody),
+        (ClientGone, _answer),
         (library("starlette.exceptions", "serve").HTTPException, _answer_http),
     ):
         app.add_exception_handler(kind, answer)
@@ -164,35 +172,20 @@ def create_app(
 
 
 def add_review(app: "FastAPI", *, audit: float, key: str, pictures: str | Path | None = None) -> None:
-    """Add the page at /review, where people label cases.
-
-    Args:
-        app: Made by `create_app`, with a log.
-        audit: Share of the automated cases that are shown, too, drawn at random.
-        key: A text that nobody else knows and that all processes of a service have; it decides which ones are drawn.
-        pictures: Folder with the pictures that the extra `picture` of a case names.
-    """
+    """Add the page at /review, where people label cases, to an application with a log; the arguments are `Review`'s."""
     service: Service = app.state.service
     review = Review(service.decider, audit, key, pictures)
     responses = library("fastapi.responses", "serve")
-    safe = {"content-security-policy": REVIEW_POLICY, "x-content-type-options": "nosniff", "cache-control": "no-store"}
+    safe = {"content-security-policy": PAGE_POLICY, "x-content-type-options": "nosniff", "cache-control": "no-store"}
 
     def in_thread(function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         return asyncio.get_running_loop().run_in_executor(service.for_log, function, *arguments)
 
-    html, javascript, css = asset("review.html"), asset("review.js"), asset("review.css")
+    def file(content: str | bytes, kind: str) -> Callable[[], Awaitable[Any]]:
+        async def answer() -> Any:
+            return responses.Response(content, media_type=kind, headers=safe)
 
-    async def page() -> Any:
-        return responses.HTMLResponse(html, headers=safe)
-
-    async def script() -> Any:
-        return responses.Response(javascript, media_type="text/javascript", headers=safe)
-
-    async def style() -> Any:
-        return responses.Response(css, media_type="text/css", headers=safe)
-
-    async def icon() -> Any:
-        return responses.Response(ICON, media_type="image/gif", headers=safe)
+        return answer
 
     async def next_case(after: int = 0) -> Any:
         return responses.JSONResponse({"case": await in_thread(review.next_case, after)}, headers=safe)
@@ -202,31 +195,24 @@ def add_review(app: "FastAPI", *, audit: float, key: str, pictures: str | Path |
         return responses.Response(content, media_type=kind, headers=safe)
 
     for path, handler in (
-        ("/review", page),
-        ("/review.js", script),
-        ("/review.css", style),
-        ("/review.ico", icon),
+        ("/review", file(asset("review.html"), "text/html")),
+        ("/review.js", file(asset("review.js"), "text/javascript")),
+        ("/review.css", file(asset("review.css"), "text/css")),
+        ("/review.ico", file(ICON, "image/gif")),
         ("/review/next", next_case),
         ("/review/picture", picture),
     ):
         app.get(path, include_in_schema=False)(handler)
 
 
-def _observer(service: Service, *, access_log: bool) -> Observe:
-    def observe(scope: MutableMapping[str, Any], status: int, seconds: float) -> None:
-        service.metrics.count_request(scope["method"], scope["path"], status, seconds)
-        if access_log:
-            _print_request(scope, status, seconds)
-
-    return observe
-
-
-def _print_request(scope: MutableMapping[str, Any], status: int, seconds: float) -> None:
-    moment = datetime.now(UTC).isoformat(timespec="milliseconds")
-    client = (scope.get("client") or ("-",))[0]
-    path = one_line(scope.get("raw_path", b"").decode("latin-1"), most=200)
-    sys.stdout.write(f"{moment} {client} {scope['method']} {path} {status} {1000 * seconds:.1f}ms\n")
-    sys.stdout.flush()
+def _observe(service: Service, access_log: bool, scope: Mapping[str, Any], status: int, seconds: float) -> None:
+    service.metrics.count_request(scope["method"], scope["path"], status, seconds)
+    if access_log:
+        moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+        client = (scope.get("client") or ("-",))[0]
+        path = one_line(scope.get("raw_path", b"").decode("latin-1"), most=200)
+        sys.stdout.write(f"{moment} {client} {scope['method']} {path} {status} {1000 * seconds:.1f}ms\n")
+        sys.stdout.flush()
 
 
 def _route(
@@ -263,8 +249,6 @@ def _direct(handler: Callable[[Any], Awaitable[Any]]) -> App:
     async def answer(scope: Any, receive: Any, send: Any) -> None:
         try:
             response = await handler(request_of(scope, receive))
-        except ClientGone as gone:
-            response = await _answer_nobody(None, gone)
         except Exception as error:  # noqa: BLE001 (the client gets it)
             response = await _answer(None, error)
         await response(scope, receive, send)
@@ -275,6 +259,8 @@ def _direct(handler: Callable[[Any], Awaitable[Any]]) -> App:
 async def _answer(_: Any, error: Exception) -> Any:
     """Answer an error with one line; a fault of ours is printed, and its traceback is never sent to the client."""
     responses = library("fastapi.responses", "serve")
+    if isinstance(error, ClientGone):
+        return responses.Response(status_code=400)  # nobody gets it
     for kind, status, name in _ERRORS:
         if isinstance(error, kind):
             answer = responses.JSONResponse({"error": name, "detail": one_line(error)}, status)
@@ -288,10 +274,6 @@ async def _answer(_: Any, error: Exception) -> Any:
     return responses.JSONResponse({"error": "internal", "detail": detail}, 500)
 
 
-async def _answer_nobody(_: Any, __: Exception) -> Any:
-    return library("fastapi.responses", "serve").Response(status_code=400)
-
-
 async def _answer_http(_: Any, error: Any) -> Any:
     """Answer what the framework refuses itself: an unknown path, or a method that the path does not support."""
     responses = library("fastapi.responses", "serve")
@@ -302,6 +284,46 @@ async def _answer_http(_: Any, error: Any) -> Any:
 def _describe(decider: Decider) -> str:
     inputs = "; ".join(f"{spec.name}: {spec.dtype} {spec.shape_in_words}" for spec in decider.contents.inputs)
     return f"Inputs: {inputs}. {decider.policy.describe()}"
+
+
+def _interface_page(openapi: dict[str, Any]) -> str:
+    """The page at /docs for an OpenAPI document, without a script and without anything from another site."""
+    info = openapi["info"]
+    title = f"{info['title']} {info['version']}"
+    parts = [f"<h1>{escape(title)}</h1><p>{escape(info['description'])}</p>"]
+    parts.append("<p>As a document for programs: <a href='openapi.json'>openapi.json</a>.</p>")
+    for path, methods in openapi["paths"].items():
+        for method, operation in methods.items():
+            parts.append(f"<h2><code>{method.upper()} {escape(path)}</code></h2>")
+            parts.append(f"<p>{escape(operation.get('description', ''))}</p>")
+            if "requestBody" in operation:
+                content = operation["requestBody"]["content"]["application/json"]["schema"]
+                parts.append(f"<h3>Body</h3>{_fields(content)}")
+            answers = [_answer_in_html(openapi, status, answer) for status, answer in operation["responses"].items()]
+            parts.append("<h3>Answers</h3>" + "".join(answers))
+    body = "".join(parts)
+    return (
+        "<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
+        f"<title>{escape(title)}</title><style>{_STYLE}</style><body>{body}</body></html>"
+    )
+
+
+def _answer_in_html(openapi: dict[str, Any], status: str, answer: dict[str, Any]) -> str:
+    reference = answer.get("content", {}).get("application/json", {}).get("schema", {}).get("$ref", "")
+    schema = openapi.get("components", {}).get("schemas", {}).get(reference.rpartition("/")[2], {})
+    if status != "200":
+        return f"<code>{escape(status)}</code> {escape(schema.get('title', ''))} "
+    return f"<p><code>200</code> {escape(schema.get('description', ''))}</p>{_fields(schema)}<p>Errors: </p>"
+
+
+def _fields(schema: dict[str, Any]) -> str:
+    rows = []
+    for name, value in schema.get("properties", {}).items():
+        kinds = [value, *value.get("anyOf", [])]
+        kind = " or ".join(str(each["type"]) for each in kinds if "type" in each)
+        text = value.get("description", "")
+        rows.append(f"<tr><td><code>{escape(name)}</code></td><td>{escape(kind)}</td><td>{escape(text)}</td></tr>")
+    return f"<table>{''.join(rows)}</table>"
 
 
 def serve_model(
@@ -441,11 +463,13 @@ def _listen(host: str, port: int, token: str | None) -> socket.socket:
         raise InvalidInput(
             f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another port."
         ) from error
-    try:
-        check_exposure(listening.getsockname()[0], token)
-    except InvalidInput:
+    address = listening.getsockname()[0]
+    if token is None and not is_loopback(address):
         listening.close()
-        raise
+        raise InvalidInput(
+            f"host {address} can be reached from other machines, so a token is needed. Add --token-file FILE, "
+            "or listen on 127.0.0.1."
+        )
     return listening
 
 

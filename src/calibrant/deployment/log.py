@@ -83,7 +83,11 @@ class DecisionLog:
             raise invalid("model", "be a SHA-256 in 64 hexadecimal digits", repr(model))
         url = url_of(place)
         if url.get_backend_name() == "sqlite":
-            _check_path(Path(str(url.database)), create=model is not None)
+            path = Path(str(url.database))
+            if model is None and not path.is_file():
+                raise InvalidInput(f"decision log {path} does not exist.")
+            if not path.parent.is_dir():
+                raise invalid("decision log", "lie in a folder that exists", str(path))
         self._database = Database(url, create=model is not None)
         # A check is answered while every other connection waits for a lock.
         self._for_checks = Database(url, create=False, connections=1)
@@ -128,9 +132,7 @@ class DecisionLog:
             return connection.execute(sa.select(tables().about)).first()
 
     def _create(self, model: str, n_classes: int, class_names: Sequence[str] | None) -> Any:
-        names = None
-        if class_names is not None:
-            names = json.dumps(class_names)
+        names = None if class_names is None else json.dumps(class_names)
         values = {"one": 1, "format": FORMAT, "model": model, "n_classes": n_classes, "class_names": names}
         try:
             self._database.create_tables(values)
@@ -152,8 +154,9 @@ class DecisionLog:
         self.close()
 
     def __len__(self) -> int:
+        sa = sqlalchemy()
         with self._database.reading() as connection:
-            return _count(connection)
+            return int(connection.execute(sa.select(sa.func.count()).select_from(tables().decisions)).scalar_one())
 
     def check(self) -> int:
         """The number of the last decision, or an `OutputError` if the log cannot be read or written.
@@ -206,7 +209,7 @@ class DecisionLog:
         Batches of several threads that arrive while another is written share one transaction: a commit waits for the
         disk, and so they wait together.
         """
-        stamp = _stamp(time)
+        stamp = now() if time is None else microseconds(time)
         waiting = [_Waiting(batch, self.n_classes, stamp, policy) for batch in batches]
         with self._lock:
             self._queue += waiting
@@ -306,7 +309,10 @@ class DecisionLog:
             if not rows:
                 return
             if labelled is None and not isinstance(since, datetime):
-                _check_sequence(rows, last)
+                for number, row in enumerate(rows, start=last + 1):
+                    if row.sequence != number:
+                        missing = f"none with number {number}"
+                        raise invalid("decision log", "have every decision", missing, "Restore it from a copy.")
             yield LoggedDecisions.from_rows(rows, extras)
             last = rows[-1].sequence
 
@@ -341,7 +347,7 @@ class DecisionLog:
         if by is not None:
             check_id(by)
         numbers = {each: self._class_number(target) for each, target in targets.items()}
-        stamp = _stamp(time)
+        stamp = now() if time is None else microseconds(time)
         labels = tables().labels
         with self._database.writing() as connection:
             known = _labels_of(connection, list(numbers))
@@ -352,10 +358,8 @@ class DecisionLog:
             new = [each for each, target in known.items() if target is None]
             if new:
                 numbered = enumerate(new, start=last_number(connection, labels) + 1)
-                rows = [
-                    {"sequence": at, "id": each, "time": stamp, "target": numbers[each], "by": by}
-                    for at, each in numbered
-                ]
+                common = {"time": stamp, "by": by}
+                rows = [{"sequence": at, "id": each, "target": numbers[each], **common} for at, each in numbered]
                 connection.execute(labels.insert(), rows)
         return len(new)
 
@@ -415,11 +419,7 @@ class DecisionLog:
 class _Waiting:
     """Decisions of one caller that wait to be written.
 
-    Attributes:
-        rows: Values of their columns.
-        fault: Why they were refused.
-        written: Whether the transaction was committed, which may have refused them.
-        failure: Why it was not.
+    `fault` says why they were refused, `failure` why the transaction was not committed.
     """
 
     def __init__(self, decisions: Sequence[Decision], n_classes: int, time: int, policy: str) -> None:
@@ -453,20 +453,6 @@ def _stored_policy(digest: object, content: object) -> Policy:
     return policy
 
 
-def _stamp(time: datetime | None) -> int:
-    if time is None:
-        return now()
-    return microseconds(time)
-
-
-def _check_sequence(rows: Sequence[Any], last: int) -> None:
-    """Refuse a log in which decisions are missing: they are numbered without gaps."""
-    for number, row in enumerate(rows, start=last + 1):
-        if row.sequence != number:
-            missing = f"none with number {number}"
-            raise invalid("decision log", "have every decision", missing, "Restore it from a copy.")
-
-
 def _joined() -> Any:
     """Decisions with their labels."""
     decisions, labels = tables().decisions, tables().labels
@@ -484,18 +470,6 @@ def _labels_of(connection: "Connection", ids: Sequence[str]) -> dict[str, int | 
         if each not in found:
             raise UnknownId(f"id {each[:100]!r} was never decided in this log, so it cannot be labelled.")
     return {each: found[each] for each in ids}
-
-
-def _check_path(path: Path, *, create: bool) -> None:
-    if not create and not path.is_file():
-        raise InvalidInput(f"decision log {path} does not exist.")
-    if not path.parent.is_dir():
-        raise invalid("decision log", "lie in a folder that exists", str(path))
-
-
-def _count(connection: "Connection") -> int:
-    sa = sqlalchemy()
-    return int(connection.execute(sa.select(sa.func.count()).select_from(tables().decisions)).scalar_one())
 
 
 def _parts(ids: Sequence[str]) -> Iterable[Sequence[str]]:

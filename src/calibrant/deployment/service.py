@@ -62,14 +62,7 @@ class ClientGone(Exception):
 
 
 class Service:
-    """What the service answers.
-
-    Args:
-        decider: What decides.
-        most_cases: Cases, or labels, in one request.
-        most_bytes: Length of a body.
-        metrics_folder: Where several processes keep their counts.
-    """
+    """What the service answers; the arguments are those of `create_app`."""
 
     def __init__(
         self, decider: Decider, most_cases: int, most_bytes: int, *, metrics_folder: Path | None = None
@@ -167,9 +160,12 @@ class Service:
             unwritten = next((answer for answer in answers if isinstance(answer, OutputError)), None)
             if unwritten is not None:
                 # Whoever waits behind them would wait as long for the same answer.
-                others = self._take_waiting()
-                futures += [future for _, future in others]
-                answers += [unwritten] * len(others)
+                while self._waiting:
+                    try:
+                        futures.append(self._waiting.popleft()[1])
+                    except IndexError:
+                        break  # another thread took it
+                    answers.append(unwritten)
             # Before the answers go out: a client that asks again at once shall get the same thread.
             self._look_for_work(mailbox)
             try:
@@ -183,14 +179,6 @@ class Service:
                 mailbox.put(self._waiting.popleft())
             else:
                 self._idle.append(mailbox)
-
-    def _take_waiting(self) -> list[_Request]:
-        taken: list[_Request] = []
-        while True:
-            try:
-                taken.append(self._waiting.popleft())
-            except IndexError:
-                return taken
 
     def _score(self, content: bytes) -> Scored | Exception:
         try:
@@ -252,12 +240,7 @@ class Service:
     # -- bodies ---------------------------------------------------------------------------------------------------
 
     async def with_body(self, receive: Receive, handle: Callable[[bytes], Awaitable[_T]]) -> _T:
-        """Read a body and answer it. Its length and time are limited; large ones are answered a few at a time.
-
-        Args:
-            receive: Of ASGI.
-            handle: Makes the answer.
-        """
+        """Read a body from ASGI and answer it. Its length and time are limited; large ones are answered a few at a time."""
         parts: list[bytes] = []
         size = held = 0
         try:
@@ -294,25 +277,20 @@ class Service:
 
 def read_body(content: bytes, kind: type[_Body]) -> _Body:
     """Parse and check a body; the first fault is an `InvalidInput`."""
-    values = _parse(content)
+    try:
+        # Ten times as fast as `parse_json`, which gets what this parser refuses or may have misunderstood.
+        values = from_json(content, allow_inf_nan=False, cache_strings="keys")
+    except ValueError:
+        values = parse_json(content, "the body")
+    # This parser keeps the last of two equal keys.
+    if len(_KEY.findall(content)) != _count_keys(values):
+        values = parse_json(content, "the body")
     try:
         return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part)[:80] for part in first["loc"]) or "the body"
         raise InvalidInput(f"{one_line(place, most=80)}: {first['msg']}.") from error
-
-
-def _parse(content: bytes) -> Any:
-    """Parse JSON ten times as fast as `parse_json`, which gets what this parser refuses or may have misunderstood."""
-    try:
-        values = from_json(content, allow_inf_nan=False, cache_strings="keys")
-    except ValueError:
-        return parse_json(content, "the body")
-    # This parser keeps the last of two equal keys.
-    if len(_KEY.findall(content)) != _count_keys(values):
-        return parse_json(content, "the body")
-    return values
 
 
 def _count_keys(values: Any) -> int:
