@@ -255,8 +255,8 @@ def main() -> None:
         del logits
         for title, calls in proper(scores, targets).items():
             show(f"{title}, {rows} x {classes}", calls, 2)
-        for batch in (128, 1024):
-            show(f"100 updates of {batch} x {classes}", updates(scores, targets, batch), 2)
+        for batch in (128, 512, 1024, 2048, 8192):
+            show(f"100 updates of {batch} x {classes}", updates(scores, targets, batch), 7)
         if classes == 10:
             show(f"class-wise ECE, {rows} x {classes}", classwise(scores, targets), 1)
         del scores

@@ -93,12 +93,8 @@ def labels_to_notice(largest_error: float, level: float, *, after: int = 0, larg
     """Number of labels by which errors that become twice as frequent as promised are noticed in 9 of 10 streams.
 
     Simulated streams noticed it by then in 93 to 100 %, from 70 to 99 % accuracy (scripts/promise_worlds_monitor.py).
-
-    Args:
-        largest_error: The promised error rate.
-        level: Level of the test.
-        after: Number of labels before the change. Late changes take longer: bets that begin late have small shares.
-        largest: Size of clusters whose cases are right or wrong together; the labels are of whole clusters.
+    A change after `after` labels takes longer: bets that begin late have small shares. Cases of clusters of size
+    `largest` are right or wrong together; the labels are of whole clusters.
     """
     doubled = min(2.0 * largest_error, (1.0 + largest_error) / 2.0)
     win, loss = np.array(log_ratios(np.array([1, 0]), largest_error)).T
@@ -137,16 +133,10 @@ def error_bounds(
     reaches 2 / level. The same holds for any number between 0 and 1 instead of an error, such as the share
     errors / largest of a cluster.
 
-    Args:
-        errors: Errors among the first `cases`, shape (m,).
-        cases: Numbers of cases, shape (m,).
-        level: Probability that any interval fails.
-        clusters: Numbers of clusters that these cases make. None: all cases are independent.
-        largest: Largest number of cases that a cluster can have.
+    `errors` counts those among the first `cases`, and `clusters` the clusters that these cases make, all of shape (m,);
+    without clusters all cases are independent.
     """
-    draws = cases
-    if clusters is not None:
-        draws = clusters
+    draws = cases if clusters is None else clusters
     # From a mean per cluster, as a share of the largest, to a mean per case.
     scale = largest * draws / np.maximum(cases, 1)
     low = scale * _lower_end(errors / largest, draws, level / 2.0)
@@ -183,11 +173,6 @@ def conformal_ranks(reference: NDArray[np.generic], new: NDArray[np.generic], *,
     are, these ranks are independent and uniform on (0, 1), for a reference of any size (Vovk et al. 2005). A comparison
     with the histogram of the reference would assume that the reference shows its distribution exactly.
 
-    Args:
-        reference: Values of the calibration cases, shape (m,).
-        new: Values of the new cases in order, shape (n,).
-        seed: Seed of the random choice between equal values.
-
     >>> conformal_ranks(np.array([0.1, 0.2, 0.3]), np.array([0.25])).round(1).tolist()
     [0.7]
     """
@@ -223,13 +208,9 @@ def rank_capital(ranks: Floats, *, classes: int | None = None) -> Floats:
     """Bet that ranks are not spread evenly over (0, 1).
 
     Each bet keeps histograms of the ranks since it began and bets on the next rank accordingly. While ranks are
-    independent and uniform, each step is fair.
-
-    Args:
-        ranks: Result of `conformal_ranks`, shape (n,).
-        classes: Number of classes, if the values are classes: bet also with as many bins, on all bins and on each
-            single one. The bins must not follow the shares of the reference: ranks are uniform over all references,
-            not given one of them.
+    independent and uniform, each step is fair. If the values are classes, bets are also made with a bin per class, on
+    all bins and on each single one. The bins must not follow the shares of the reference: ranks are uniform over all
+    references, not given one of them.
     """
     n = len(ranks)
     starts = first_cases(n)

@@ -25,15 +25,7 @@ _JSON_KINDS = {str: "text", bool: "true or false", type(None): "null", dict: "an
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input of a model.
-
-    Attributes:
-        name: Its name.
-        dtype: Type of its numbers: float32, float64, int64 or int32.
-        shape: Shape of one case, without the axis of cases.
-        low: The smallest number that the model was exported for.
-        high: The largest.
-    """
+    """One input of a model: its name, type, shape without the axis of cases, and the range it was exported for."""
 
     name: str
     dtype: str
@@ -55,7 +47,14 @@ class InputSpec:
 
     def arrange(self, values: Any) -> NDArray[Any]:
         """Cases of this input as an array (n, ...) of the right type; another shape or kind of numbers is refused."""
-        array = _array(self, values)
+        if hasattr(values, "detach"):  # a torch tensor, perhaps on another device
+            values = values.detach().cpu()
+        _check_rows(self, values)
+        try:
+            array = np.asarray(values)
+        except (ValueError, TypeError, OverflowError) as error:
+            rule = "be numbers in rows of equal length"
+            raise invalid(f"input {self.name!r}", rule, type(values).__name__) from error
         kinds, wanted = "iuf", "numbers"
         if self.whole:
             kinds, wanted = "iu", "whole numbers"
@@ -87,12 +86,7 @@ class InputSpec:
 
 
 def arrange(specs: Sequence[InputSpec], given: Any) -> Arrays:
-    """Cases for a model as arrays by name. What does not fit is an `InvalidInput`.
-
-    Args:
-        specs: What the model was exported for.
-        given: Arrays by name; or, for a model with one input, its array alone.
-    """
+    """Cases for a model as arrays by name, given by name or, for a model with one input, alone; others are refused."""
     named = _named(specs, given)
     arrays = {spec.name: spec.arrange(named[spec.name]) for spec in specs}
     lengths = {name: len(array) for name, array in arrays.items()}
@@ -116,17 +110,6 @@ def _named(specs: Sequence[InputSpec], given: Any) -> Mapping[str, Any]:
         if name not in given:
             raise invalid("inputs", f"hold {name!r}", f"{', '.join(map(str, given)) or 'nothing'}")
     return given
-
-
-def _array(spec: InputSpec, values: Any) -> NDArray[Any]:
-    if hasattr(values, "detach"):  # a torch tensor, perhaps on another device
-        values = values.detach().cpu()
-    _check_rows(spec, values)
-    try:
-        return np.asarray(values)
-    except (ValueError, TypeError, OverflowError) as error:
-        rule = "be numbers in rows of equal length"
-        raise invalid(f"input {spec.name!r}", rule, type(values).__name__) from error
 
 
 def _check_rows(spec: InputSpec, values: Any) -> None:
@@ -167,14 +150,10 @@ def _in_words(kind: type) -> str:
 
 
 def read_specs(example: Mapping[str, Any], ranges: Mapping[str, tuple[float, float]] | None) -> tuple[InputSpec, ...]:
-    """Describe the inputs of a model from an example.
+    """Describe the inputs of a model from an example, cases of shape (n, ...) by input.
 
-    Without a range, images between 0 and 1 get that range and whole numbers get the smallest to the largest of the
-    example. Other numbers get the same, widened by half at each end, because a few rows seldom hold the extremes.
-
-    Args:
-        example: Cases by input, shape (n, ...).
-        ranges: Known ranges, by input.
+    Without a known range, images between 0 and 1 get that range and whole numbers get the smallest to the largest of
+    the example. Other numbers get the same, widened by half at each end: a few rows seldom hold the extremes.
     """
     known = dict(ranges or {})
     for name in known:
@@ -187,7 +166,11 @@ def read_specs(example: Mapping[str, Any], ranges: Mapping[str, tuple[float, flo
         if values.size == 0 or not np.isfinite(values).all():
             raise invalid(f"example of {name!r}", "hold finite numbers", "none or others")
         limits = known.get(name, _range_of(values))
-        specs.append(InputSpec(name, dtype, tuple(values.shape[1:]), *_two_numbers(name, limits)))
+        try:
+            low, high = map(float, limits)
+        except (TypeError, ValueError) as error:
+            raise invalid(f"range of input {name!r}", "be two numbers", limits) from error
+        specs.append(InputSpec(name, dtype, tuple(values.shape[1:]), low, high))
     return tuple(specs)
 
 
@@ -199,14 +182,6 @@ def _range_of(values: NDArray[Any]) -> tuple[float, float]:
         return -IMAGE_SLACK, 1.0 + IMAGE_SLACK
     spare = 0.5 * (high - low) or 0.5
     return low - spare, high + spare
-
-
-def _two_numbers(name: str, limits: Any) -> tuple[float, float]:
-    try:
-        low, high = map(float, limits)
-    except (TypeError, ValueError) as error:
-        raise invalid(f"range of input {name!r}", "be two numbers", limits) from error
-    return low, high
 
 
 def read_example(path: str | Path) -> NDArray[Any] | dict[str, NDArray[Any]]:

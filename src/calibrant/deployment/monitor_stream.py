@@ -131,7 +131,7 @@ class Stream:
     def text_column(self, name: str) -> NDArray[Any]:
         """An extra column as text; refused if the cases do not have it."""
         if name not in self.extras:
-            raise unknown_column(name, self.extras)
+            raise _unknown_column(name, self.extras)
         return np.asarray([str(value) for value in self.extras[name]], dtype=object)
 
     @classmethod
@@ -196,9 +196,7 @@ class Stream:
         possible = (sure >= 0) & (sure <= 1)
         if not possible.all():
             raise invalid("confidence", "lie in 0..1", sure[np.argmin(possible)])
-        true = np.full(rows, -1)
-        if targets is not None:
-            true = np.asarray(targets, dtype=np.int64)
+        true = np.full(rows, -1) if targets is None else np.asarray(targets, dtype=np.int64)
         if ((true < -1) | (true >= rule.n_classes)).any():
             raise invalid("targets", f"lie in 0..{rule.n_classes - 1}, or be -1 for none", true.min())
         _check_decisions(rule, made, classes, sure)
@@ -214,17 +212,14 @@ class Stream:
 
     @classmethod
     def of_log(cls, log: DecisionLog, policy: Policy | None = None, *, extras: Collection[str] | None = None) -> Self:
-        """Read the decisions of one policy in a log.
+        """Read the decisions of one policy in a log, by default that of the last decision; others are left out.
 
-        Args:
-            log: The log.
-            policy: Whose decisions. None: the policy of the last decision. Those of other policies are left out.
-            extras: Names of the extras to read; None for all. Columns that the rule needs are always read.
+        `extras` are the names of those to read; None for all. Columns that the rule needs are always read.
         """
         known = log.policies()
         wanted = None
         if extras is not None:
-            wanted = {*extras, *needed_columns([one.rule for one in (*known.values(), policy) if one is not None])}
+            wanted = {*extras, *_needed_columns(*known.values(), policy)}
         blocks = [block for block in log.decisions(extras=wanted) if len(block.ids)]
         if not blocks:
             raise InvalidInput("the log must hold at least one decision, got none.")
@@ -232,7 +227,7 @@ class Stream:
         check_names(names)
         for name in extras or ():
             if name not in names:
-                raise unknown_column(name, next(iter(log.decisions(block=1))).extras)
+                raise _unknown_column(name, next(iter(log.decisions(block=1))).extras)
         if policy is None:
             policy = known.get(str(blocks[-1].policy[-1]))
         if policy is None:
@@ -266,8 +261,9 @@ class Stream:
 _LOGGED = ("ids", "time", "predicted", "confidence", "automate", "target", "label_sequence")
 
 
-def needed_columns(rules: Iterable[RoutingRule | BinaryRule | None]) -> set[str]:
+def _needed_columns(*policies: Policy | None) -> set[str]:
     """Columns without which a rule cannot be watched: groups with a promise of their own, and clusters."""
+    rules = [policy.rule for policy in policies if policy is not None]
     names = [getattr(rule, name, None) for rule in rules for name in ("groups", "cluster_column")]
     return {name for name in names if isinstance(name, str)}
 
@@ -319,12 +315,9 @@ def _texts(block: LoggedDecisions, name: str) -> NDArray[Any]:
     return column
 
 
-def unknown_column(name: str, columns: Iterable[str]) -> InvalidInput:
-    """The error for a column of groups that is not there."""
+def _unknown_column(name: str, columns: Iterable[str]) -> InvalidInput:
     known = list(columns)
-    way_out = "There are no other columns."
-    if known:
-        way_out = did_you_mean(name, known)
+    way_out = did_you_mean(name, known) if known else "There are no other columns."
     return invalid("groups", "be a column of the cases", repr(name), way_out)
 
 
@@ -373,7 +366,7 @@ def read_stream(
         raise InvalidInput(f"{path} does not hold the policy that decided. Name it: --policy policy.json.")
     wanted = None
     if extras is not None:
-        wanted = _RESERVED | {*extras, *needed_columns([policy.rule])}
+        wanted = _RESERVED | {*extras, *_needed_columns(policy)}
     table = _read_decisions(path, executor, wanted)
     if not table:
         if labels is not None:
@@ -382,7 +375,7 @@ def read_stream(
     for name in extras or ():
         if name not in table:
             names = table_columns(prediction_files(path)[0])
-            raise unknown_column(name, [known for known in names if known not in _RESERVED])
+            raise _unknown_column(name, [known for known in names if known not in _RESERVED])
     return _decisions(policy, table, str(path), labels)
 
 
@@ -548,15 +541,15 @@ def _label_order(table: dict[str, list[Any]], truth: Ints, where: str) -> Ints |
 
 
 def _moment(text: str) -> float:
-    """Seconds of an ISO 8601 time, in UTC if it names no zone; NaN for other text."""
+    """Seconds of an ISO 8601 time; NaN for other text."""
     try:
-        moment = datetime.fromisoformat(text)
+        return _seconds(datetime.fromisoformat(text))
     except ValueError:
         return math.nan
-    return _seconds(moment)
 
 
 def _seconds(moment: datetime) -> float:
+    """Seconds since 1970; a time without a zone is in UTC."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return moment.timestamp()
@@ -603,9 +596,7 @@ def _join_labels(ids: list[str], labels: dict[str, int], where: str) -> tuple[In
 
 
 def _text(cell: Any) -> str:
-    if cell is None:
-        return ""
-    return str(cell).strip()
+    return "" if cell is None else str(cell).strip()
 
 
 def read_reference(
@@ -617,13 +608,8 @@ def read_reference(
 ) -> Predictions:
     """Read the cases that the rule of a policy was chosen on and calibrate them. Raise if it was chosen on others.
 
-    If they were drawn by weights, the same cases are drawn again: the file has another mix than the stream.
-
-    Args:
-        source: The file with their predictions, raw scores.
-        policy: The policy.
-        kind: What the scores are, if the file does not say.
-        columns: Other names of the target and the id.
+    If they were drawn by weights, the same cases are drawn again: the file has another mix than the stream. The source
+    is a file of predictions with raw scores; other arguments are those of `read_stream`.
     """
     predictions = Predictions.load(source, kind=kind, columns=columns)
     if policy.rule is not None and policy.rule.fitted_on not in (None, predictions.origin.sha256):

@@ -27,11 +27,7 @@ _WATCH_EVERY_S = 60
 
 
 class Metrics:
-    """Counts of requests and decisions.
-
-    Args:
-        folder: Where several processes keep their counts, so that each can show the sums; None for one process.
-    """
+    """Counts of requests and decisions. Several processes keep theirs in a folder, so that each can show the sums."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -65,12 +61,7 @@ class Metrics:
         self._seconds[route] += seconds
 
     def text(self, log: DecisionLog | None, waiting: int) -> str:
-        """The page.
-
-        Args:
-            log: The log of decisions.
-            waiting: Requests that no thread has begun to decide.
-        """
+        """The page, with the number of requests that no thread has begun to decide."""
         counts = self._counts
         if self._folder is not None:
             # The counts of a process that has ended remain, so that sums never fall.
@@ -136,7 +127,8 @@ def _evidence(log: DecisionLog) -> list[str]:
     alarms = _family("calibrant_monitor_alarm", "gauge", "Whether a promise is broken.")
     labels = _family("calibrant_monitor_labels", "gauge", "Labelled cases that a promise was tested on.")
     for signal in watched.signals:
-        names = f'test="{signal.about}",group="{_escaped(signal.group)}"'
+        group = signal.group.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        names = f'test="{signal.about}",group="{group}"'
         evidence.append(f"calibrant_monitor_evidence{{{names}}} {signal.evidence:.6g}")
         alarms.append(f"calibrant_monitor_alarm{{{names}}} {int(signal.alarm is not None)}")
         labels.append(f"calibrant_monitor_labels{{{names}}} {signal.cases}")
@@ -155,7 +147,3 @@ def _histogram(name: str, labels: str, counts: Iterable[float], seconds: float) 
         limit = str(end).replace("inf", "+Inf")
         lines.append(f'{name}_bucket{{{labels},le="{limit}"}} {total:.0f}')
     return [*lines, f"{name}_sum{{{labels}}} {seconds:.6f}", f"{name}_count{{{labels}}} {total:.0f}"]
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -36,7 +36,7 @@ class Review:
     Args:
         decider: With a log.
         audit: Share of the automated cases that are drawn.
-        key: Any text that is the same in all processes of a service; which cases are drawn depends on it.
+        key: A secret text that all processes of a service have; which cases are drawn depends on it.
         pictures: Folder with the pictures that the extra `picture` of a case names; None for none.
     """
 
@@ -58,11 +58,7 @@ class Review:
         self._sizes = [2]
 
     def next_case(self, after: int) -> dict[str, Any] | None:
-        """The first case after a number of the log that needs a label; None if there is none.
-
-        Args:
-            after: Number of the last case that the reviewer saw or skipped.
-        """
+        """The first case after this number of the log that needs a label; None if there is none."""
         now = time.monotonic()
         for block in self.log.decisions(since=after, labelled=False, block=_BLOCK):
             for row in range(len(block)):

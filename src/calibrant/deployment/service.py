@@ -240,7 +240,7 @@ class Service:
     # -- bodies ---------------------------------------------------------------------------------------------------
 
     async def with_body(self, receive: Receive, handle: Callable[[bytes], Awaitable[_T]]) -> _T:
-        """Read a body from ASGI and answer it. Its length and time are limited; large ones are answered a few at a time."""
+        """Read a body and answer it. Its length and time are limited; large ones are answered a few at a time."""
         parts: list[bytes] = []
         size = held = 0
         try:

@@ -147,27 +147,19 @@ class Labelling(ShownFields):
 
 
 def compare_labelled(confidence: NDArray[np.float64], order: NDArray[np.int64], *, seed: int = 0) -> Labelling | None:
-    """Test whether labels come for cases of any confidence.
+    """Test whether labels come for cases of any confidence; None if no stretch has a label and a case without one.
 
     Cases are compared within stretches of 20 consecutive ones, so that a drift of the confidence does not matter. If
     every case of a stretch is equally likely to be labelled next, the rank of its confidence among those that were not
     labelled before is uniform and independent of all other such ranks. The capital does not depend on the order of the
-    ranks, so a later look adds to what an earlier one saw.
-
-    Args:
-        confidence: Confidence of the cases that a promise is about, in their order.
-        order: Order in which their labels came, from 1 on; 0 without a label.
-        seed: Seed of the random choice between equal confidences.
-
-    Returns:
-        None if no complete stretch has a label and a case without one.
+    ranks, so a later look adds to what an earlier one saw. `order` is that in which labels came, from 1 on, and 0 for a
+    case without one.
     """
-    stretches = len(confidence) // _STRETCH
-    shape = (stretches, _STRETCH)
-    values = confidence[: stretches * _STRETCH].reshape(shape)
-    labelled = order[: stretches * _STRETCH].reshape(shape) > 0
-    came = np.where(labelled, order[: stretches * _STRETCH].reshape(shape), np.iinfo(np.int64).max)
-    draws = np.random.default_rng(seed).random(shape)
+    whole = len(confidence) // _STRETCH * _STRETCH
+    values, came = confidence[:whole].reshape(-1, _STRETCH), order[:whole].reshape(-1, _STRETCH)
+    labelled = came > 0
+    came = np.where(labelled, came, np.iinfo(np.int64).max)
+    draws = np.random.default_rng(seed).random(values.shape)
     ranks = []
     for place in range(_STRETCH):
         left = came >= came[:, place, None]
@@ -175,24 +167,19 @@ def compare_labelled(confidence: NDArray[np.float64], order: NDArray[np.int64], 
         equal = (left & (values == values[:, place, None])).sum(axis=1)
         counts = labelled[:, place] & (left.sum(axis=1) > 1)
         ranks.append(((below + draws[:, place] * equal) / left.sum(axis=1))[counts])
-    some, others = labelled, ~labelled & np.any(labelled, axis=1, keepdims=True)
-    if not some.any() or not others.any():
+    others = ~labelled & labelled.any(axis=1, keepdims=True)
+    if not others.any():
         return None
     capital = final_rank_capital(np.concatenate(ranks))
-    left_out = others.sum() / (some.sum() + others.sum())
+    left_out = others.sum() / (labelled.sum() + others.sum())
     fair = capital < -np.log(_UNFAIR_LEVEL) or left_out < _UNLABELLED
-    means = float(values[some].mean()), float(values[others].mean())
-    return Labelling(int(some.sum()), int(others.sum()), *means, _log10(capital), bool(fair))
+    means = float(values[labelled].mean()), float(values[others].mean())
+    return Labelling(int(labelled.sum()), int(others.sum()), *means, _log10(capital), bool(fair))
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """Which cases may depend on each other.
-
-    Attributes:
-        numbers: Number of the cluster of each case, shape (n,). Cases of one cluster are consecutive.
-        largest: Largest number of cases that a cluster can have.
-    """
+    """The number of each case's cluster and the most cases that one can have. Cases of a cluster are consecutive."""
 
     numbers: NDArray[np.int64]
     largest: int
@@ -213,14 +200,7 @@ class Clusters:
 
 
 def group_share(right: NDArray[np.bool_], clusters: Clusters, *, group: str, about: About) -> GroupShare:
-    """Describe a group without a promise of its own.
-
-    Args:
-        right: Whether each labelled case is right; at least one.
-        clusters: Which cases may depend on each other.
-        group: Name of the group.
-        about: The promise that the share belongs to.
-    """
+    """Describe a group without a promise of its own, from whether each of its labelled cases is right."""
     cases, draws = np.array([len(right)]), np.array([len(clusters.first)])
     low, high = error_bounds(cases - right.sum(), cases, _DESCRIBED, clusters=draws, largest=clusters.largest)
     return GroupShare(about, group, len(right), float(right.mean()), float(1.0 - high[0]), float(1.0 - low[0]))
@@ -236,16 +216,10 @@ def promise_signal(
     level: float,
     about: About,
 ) -> Signal:
-    """Test whether the share of right cases is below what was promised.
+    """Test whether the share of right cases is below the promised one, `target`.
 
-    Args:
-        rows: Places of the labelled cases of the promise in the stream, in the order in which their labels came.
-        right: Whether each is right.
-        clusters: Which cases may depend on each other. Each cluster is one bet.
-        group: Name of the class or group that these cases belong to.
-        target: The promised share.
-        level: Probability of a false alarm, ever.
-        about: Which promise.
+    `rows` are the places of the labelled cases in the stream, in the order in which their labels came, and `right` says
+    whether each is right. Each cluster is one bet.
     """
     if len(rows) == 0:
         nothing = Curve((), (), (), (), (), ())
@@ -302,16 +276,9 @@ def sameness_signal(
     names: tuple[str, ...] | None = None,
     seed: int = 0,
 ) -> Signal:
-    """Test whether new values are still distributed like those of the reference.
+    """Test whether new values, in order, are still distributed like those of the reference, the calibration cases.
 
-    Args:
-        about: What the values are.
-        reference: Values of the calibration cases, shape (m,).
-        new: Values of the new cases in order, shape (n,).
-        level: Probability of a false alarm, ever.
-        rows: Places of the new cases in the stream, shape (n,).
-        names: Names of the classes, if values are numbers of classes.
-        seed: Seed of the random choice between equal values.
+    `rows` are the places of the new cases in the stream; `names` those of the classes, if values are their numbers.
     """
     ranks = conformal_ranks(reference, new, seed=seed)
     classes = None
@@ -330,7 +297,10 @@ def sameness_signal(
         change = likeliest_start(ranks[: over + 1], classes=classes)
         alarm, since, since_seen = int(rows[over]) + 1, int(rows[change]) + 1, float(measure[change:].mean())
         if names is not None:
-            detail = _changed_most(reference, new[change:], names)
+            shares = [np.bincount(some, minlength=len(names)) / len(some) for some in (reference, new[change:])]
+            most = int(np.abs(shares[1] - shares[0]).argmax())
+            was, now = 100 * shares[0][most], 100 * shares[1][most]
+            detail = f"{names[most]}: {was:.1f} % of the calibration cases, {now:.1f} % since then"
     shown, none = _shown(len(new)), np.empty(0)
     return Signal(
         about=about,
@@ -348,13 +318,6 @@ def sameness_signal(
         detail=detail,
         curve=_curve(rows, measure, capital[shown], shown, none, none),
     )
-
-
-def _changed_most(reference: NDArray[Any], new: NDArray[Any], names: tuple[str, ...]) -> str:
-    before = np.bincount(reference, minlength=len(names)) / len(reference)
-    after = np.bincount(new, minlength=len(names)) / len(new)
-    most = int(np.abs(after - before).argmax())
-    return f"{names[most]}: {100 * before[most]:.1f} % of the calibration cases, {100 * after[most]:.1f} % since then"
 
 
 def _first_over(capital: NDArray[np.float64], level: float) -> int | None:

@@ -192,7 +192,11 @@ def watch(
         first, largest = signals[0], getattr(rule, "largest_cluster", None) or 1
         to_notice = labels_to_notice(1.0 - first.expected, first.level, largest=largest)
         from_now = labels_to_notice(1.0 - first.expected, first.level, after=first.cases, largest=largest)
-        labelling = _compare_labelled(stream, promises[0], seed)
+        if getattr(rule, "cluster_column", None) is None:  # cases of clusters depend on each other
+            order = np.arange(1, len(stream) + 1) if stream.label_order is None else stream.label_order
+            order = np.where(stream.labelled, order, 0)
+            eligible = promises[0].eligible
+            labelling = compare_labelled(stream.confidence[eligible], order[eligible], seed=seed)
     if reference is not None:
         signals += _compare(stream, reference, part, seed)
     numbers = to_notice, from_now, _labels_to_refit(rule)
@@ -200,14 +204,10 @@ def watch(
 
 
 def watch_labels(rules: MultiLabel, cases: LabelCases, *, level: float = 0.05) -> dict[str, Watched]:
-    """Watch every label that something is promised for; see `watch`.
+    """Watch every label that something is promised for, on labelled cases in the order in which they came; see `watch`.
 
-    While all promises hold, the probability that any label ever raises an alarm is at most `level`.
-
-    Args:
-        rules: What decides.
-        cases: Labelled cases in the order in which they came.
-        level: Probability of a false alarm; the labels have equal parts.
+    While all promises hold, the probability that any label ever raises an alarm is at most `level`; the labels have
+    equal parts of it.
     """
     fraction("level", level)
     rules.refuse_other_labels(cases)
@@ -220,21 +220,13 @@ def watch_labels(rules: MultiLabel, cases: LabelCases, *, level: float = 0.05) -
 
 @dataclass(frozen=True)
 class _Promise:
-    """A share of right cases that was promised.
-
-    Attributes:
-        about: Which promise.
-        target: The promised share.
-        eligible: Which cases need labels for this promise.
-        members: Which labelled cases it is about.
-        right: Which of all cases are right.
-    """
+    """A share of right cases that was promised."""
 
     about: About
     target: float
-    eligible: NDArray[np.bool_]
-    members: NDArray[np.bool_]
-    right: NDArray[np.bool_]
+    eligible: NDArray[np.bool_]  # which cases need labels for this promise
+    members: NDArray[np.bool_]  # which labelled cases it is about
+    right: NDArray[np.bool_]  # which of all cases are right
 
 
 def _promises(stream: Stream) -> list[_Promise]:
@@ -268,7 +260,16 @@ def _test_promise(
     rule = stream.rule
     rows = np.flatnonzero(promise.members)
     if stream.label_order is None:
-        _require_order(stream, promise)
+        # If the first cases have labels and no later one has, the order of the cases serves: every look sees the
+        # beginning of the same sequence. If an unlabelled case comes before a labelled one, its label will come later
+        # and would change what an earlier look has seen.
+        labelled = stream.labelled[promise.eligible]
+        if (np.diff(labelled.astype(np.int8)) > 0).any():
+            raise InvalidInput(
+                "The labels need the order in which they came, because cases without a label stand before labelled "
+                "ones. Add a column labelled_at with a time or a number for each label, or give the labels in their "
+                "order as a file of their own (--labels; in Python: label_order)."
+            )
     else:
         # Labels may come in another order than the cases. A look after each label sees them in theirs.
         rows = rows[np.argsort(stream.label_order[rows], kind="stable")]
@@ -307,31 +308,12 @@ def _test_promise(
     return signals, described
 
 
-def _require_order(stream: Stream, promise: _Promise) -> None:
-    """Raise if nobody knows in which order labels came.
-
-    If the first cases have labels and no later one has, the order of the cases serves: every look sees the beginning
-    of the same sequence. If an unlabelled case comes before a labelled one, its label will come later and would change
-    what an earlier look has seen.
-    """
-    labelled = stream.labelled[promise.eligible]
-    if (np.diff(labelled.astype(np.int8)) > 0).any() or (labelled.any() and not labelled[0]):
-        raise InvalidInput(
-            "The labels need the order in which they came, because cases without a label stand before labelled ones. "
-            "Add a column labelled_at with a time or a number for each label, or give the labels in their order as a "
-            "file of their own (--labels; in Python: label_order)."
-        )
-
-
 def _closed_clusters(stream: Stream, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Clusters]:
     """Labelled cases of closed clusters, and their clusters. Without clusters, each case is one by itself.
 
     A cluster is closed when a label of another one comes. From then on its bet never changes, so that a later look sees
-    the same capital up to here. The last cluster may still get labels and does not count yet.
-
-    Args:
-        stream: The cases.
-        rows: Labelled cases of a promise, in the order in which their labels came.
+    the same capital up to here. The last cluster may still get labels and does not count yet. `rows` are in the order
+    in which their labels came.
     """
     rule = stream.rule
     if isinstance(rule, BinaryRule) or rule.cluster_column is None or rule.largest_cluster is None:
@@ -358,17 +340,6 @@ def _closed_clusters(stream: Stream, rows: NDArray[np.int64]) -> tuple[NDArray[n
         )
     closed = numbers < numbers.max(initial=0)
     return rows[closed], Clusters(numbers[closed], rule.largest_cluster)
-
-
-def _compare_labelled(stream: Stream, promise: _Promise, seed: int) -> Labelling | None:
-    """Test whether the labels of a promise come for cases of any confidence. Cases of clusters depend on each other."""
-    if getattr(stream.rule, "cluster_column", None) is not None:
-        return None
-    order = np.arange(1, len(stream) + 1)
-    if stream.label_order is not None:
-        order = stream.label_order
-    order = np.where(stream.labelled, order, 0)
-    return compare_labelled(stream.confidence[promise.eligible], order[promise.eligible], seed=seed)
 
 
 def _cluster_names(extras: Mapping[str, NDArray[Any]], column: str, where: str) -> NDArray[Any]:

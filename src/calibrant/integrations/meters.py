@@ -91,8 +91,8 @@ class Meter(Metric):
         if scores.device.type == "cpu":
             if own is not None and not _fine_weights(own).all():
                 raise invalid("weights", "be finite and not negative", f"{own.min():g} to {own.max():g}")
-            _refuse(scores, targets, self.kind)
-            self._add_host_batch(scores, targets, own)
+            values, classes = _host_arrays(scores, targets, self.kind)
+            self._add_host_batch(values, classes, scores, targets, own)
             return
         bad = bad_rows(scores, targets, self.kind)
         if own is not None:
@@ -132,8 +132,20 @@ class Meter(Metric):
             raise InvalidInput(f"{self.kind} must obey the rules ({rules}), got {int(self.refused)} rows that do not.")
         return self._result()
 
-    def _add_host_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
-        """Add a batch on the CPU, where values may be looked at."""
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; those that torchmetrics counts updates with take the short way.
+
+        The way through `nn.Module` takes a fifth of the time of an update of 128 rows.
+        """
+        if name in ("_computed", "_update_count"):
+            self.__dict__[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def _add_host_batch(
+        self, values: NDArray[Any], classes: NDArray[np.int64], scores: Tensor, targets: Tensor, weights: Tensor | None
+    ) -> None:
+        """Add a batch on the CPU, given as arrays and as tensors."""
         self._add_batch(scores, targets, weights)
 
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
@@ -183,9 +195,11 @@ class CalibrationError(Meter):
         confidence, correct = read_batch(scores, targets, self.kind)
         self._add_bins(*accumulate_bins(confidence, correct, self.n_bins, weights))
 
-    def _add_host_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
+    def _add_host_batch(
+        self, values: NDArray[Any], classes: NDArray[np.int64], scores: Tensor, targets: Tensor, weights: Tensor | None
+    ) -> None:
         # In NumPy: each step on a small batch costs a fraction of what it costs in torch.
-        confidence, correct = _read_host_batch(scores, targets, self.kind)
+        confidence, correct = _read_host_batch(values, classes, self.kind)
         precision: Precision = "float64"
         if self.kind == "probabilities":
             precision = _PRECISIONS[scores.dtype]
@@ -198,15 +212,16 @@ class CalibrationError(Meter):
         self, confidence: Floats, correct: NDArray[np.bool_], precision: Precision, weights: Floats | None
     ) -> None:
         index = _bin_numbers(confidence, self.n_bins, precision)
-        index += index
-        index += correct  # wrong and right rows apart: one index serves all sums
-        size = 2 * self.n_bins
         if weights is None:
-            counts, sums = np.bincount(index, minlength=size), np.bincount(index, confidence, size)
+            counts, right = np.bincount(index, None, self.n_bins), np.bincount(index[correct], None, self.n_bins)
+            sums = np.bincount(index, confidence, self.n_bins)
         else:
-            counts, sums = np.bincount(index, weights, size), np.bincount(index, weights * confidence, size)
-        added = counts[::2] + counts[1::2], sums[::2] + sums[1::2], counts[1::2]
-        self._add_bins(*map(torch.from_numpy, added))
+            counts, right = (np.bincount(index, each, self.n_bins) for each in (weights, weights * correct))
+            sums = np.bincount(index, weights * confidence, self.n_bins)
+        # In place, and as arrays: each of these additions costs a third of what it costs in torch.
+        for state, added in ((self.counts, counts), (self.confidence_sums, sums), (self.correct_sums, right)):
+            array = state.numpy()
+            array += added
 
     def _add_bins(self, counts: Tensor, confidence_sums: Tensor, correct_sums: Tensor) -> None:
         # In place: to set an attribute of a module costs as much as all of these additions.
@@ -455,11 +470,15 @@ def _as_rows(scores: torch.Size, targets: torch.Size, kind: Kind) -> str:
     return ""
 
 
-def _refuse(scores: Tensor, targets: Tensor, kind: Kind) -> None:
-    """Refuse a batch on the CPU that breaks a rule. This looks at sums and extremes alone."""
-    values, classes = _host_array(scores), targets.numpy()
+def _host_arrays(scores: Tensor, targets: Tensor, kind: Kind) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """A batch on the CPU as arrays; one that breaks a rule is refused. This looks at sums and extremes alone."""
+    wide = scores
+    if scores.dtype in (torch.bfloat16, torch.float16):
+        wide = scores.float()  # NumPy lacks bfloat16 and is slow in float16
+    values, classes = wide.numpy(), targets.numpy()
     least, most = np.minimum.reduce, np.maximum.reduce  # the methods of arrays cost twice as much on a small batch
-    fine = least(classes) >= 0 and most(classes) < values.shape[1]
+    # Seen without its sign, a negative number is a very large one.
+    fine = most(classes.view(f"u{classes.itemsize}")) < values.shape[1]
     total = np.einsum("ij->i", values)
     # NaN makes each of these comparisons false. A sum that overflows is looked at row by row below.
     if kind == "logits":
@@ -470,11 +489,11 @@ def _refuse(scores: Tensor, targets: Tensor, kind: Kind) -> None:
     if not fine:
         # This names the row, the value and the way out; a batch that is fine after all passes.
         getattr(Predictions, f"from_{kind}")(scores, targets)
+    return values, classes
 
 
-def _read_host_batch(scores: Tensor, targets: Tensor, kind: Kind) -> tuple[Floats, NDArray[np.bool_]]:
-    """Confidence, in float64, and correctness of a batch that `_refuse` has seen."""
-    values = _host_array(scores)
+def _read_host_batch(values: NDArray[Any], classes: NDArray[np.int64], kind: Kind) -> tuple[Floats, NDArray[np.bool_]]:
+    """Confidence, in float64, and correctness of a batch."""
     predicted = values.argmax(axis=1)
     confidence = values[np.arange(len(values)), predicted].astype(np.float64)
     if kind == "probabilities":
@@ -486,7 +505,7 @@ def _read_host_batch(scores: Tensor, targets: Tensor, kind: Kind) -> tuple[Float
             powers -= confidence[start : start + rows, None]
             np.exp(powers, out=powers)
             confidence[start : start + rows] = 1.0 / np.einsum("ij->i", powers)
-    return confidence, predicted == targets.numpy()
+    return confidence, predicted == classes
 
 
 def _bin_numbers(confidence: Floats, n_bins: int, precision: Precision) -> NDArray[np.intp]:
@@ -509,13 +528,6 @@ def _open_edges(n_bins: int, precision: Precision) -> Floats:
     edges = bin_edges(n_bins, precision).copy()
     edges[0], edges[-1] = -1.0, 2.0
     return edges
-
-
-def _host_array(scores: Tensor) -> NDArray[Any]:
-    """The scores as an array; NumPy lacks bfloat16 and is slow in float16."""
-    if scores.dtype in (torch.bfloat16, torch.float16):
-        scores = scores.float()
-    return scores.numpy()
 
 
 def bad_rows(scores: Tensor, targets: Tensor, kind: Kind) -> Tensor:

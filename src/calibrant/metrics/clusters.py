@@ -21,7 +21,7 @@ from calibrant.metrics.binning import Floats
 from calibrant.metrics.evaluation import Evaluation, Interval, is_confident
 from calibrant.metrics.intervals import subtract, wilson
 from calibrant.metrics.inversion import Plausible
-from calibrant.metrics.metric import FEWEST_TO_RANK, METRICS, mean_metrics, row_values, set_metric
+from calibrant.metrics.metric import FEWEST_TO_RANK, METRICS, row_values, set_metric
 from calibrant.predictions import Predictions
 
 Estimates = dict[str, tuple[float, Floats]]
@@ -30,15 +30,7 @@ Estimates = dict[str, tuple[float, Floats]]
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows with their weights and clusters, and the settings of the bootstrap.
-
-    Attributes:
-        weights: One per row, with a mean of 1.
-        clusters: Number of the cluster of each row, from 0 on; each row its own if rows are independent.
-        n_resamples: Draws of the bootstrap.
-        seed: Of the draws.
-        level: Of the intervals.
-    """
+    """Rows with their weights (mean 1) and numbers of clusters (from 0 on), and the settings of the bootstrap."""
 
     weights: Floats
     clusters: NDArray[np.int64]
@@ -98,12 +90,10 @@ class Sample:
         values: Mapping[str, float | None],
         scales: Mapping[str, "Scale"],
     ) -> dict[str, Interval]:
-        """Name to interval; metrics at an end of their scale or with too few useful draws are left out.
+        """Name to interval around its value, for metrics that have a scale.
 
-        Args:
-            estimate: Metrics and influences as a function of the weights.
-            values: The metrics; intervals lie around these.
-            scales: Name to scale; other metrics are left out.
+        Those at an end of their scale or with too few useful draws are left out. `estimate` gives metrics and
+        influences as a function of the weights.
         """
         count, generator = int(self.clusters.max()) + 1, np.random.default_rng(self.seed)
         estimates = estimate(self.weights)
@@ -177,17 +167,13 @@ SCALES = {
 
 
 class Influence:
-    """Metrics of some rows, and how much each row moves them, as functions of the weights.
-
-    Args:
-        predictions: The rows.
-    """
+    """Metrics of some rows, and how much each row moves them, as functions of the weights."""
 
     def __init__(self, predictions: Predictions) -> None:
         self._wrong = ~predictions.correct
         # Number of the group of equal confidences of each row, in ascending order.
         self._group = np.unique(predictions.confidence, return_inverse=True)[1]
-        self._rows = row_values(predictions, mean_metrics())
+        self._rows = row_values(predictions, "mean", "share")
         self._ranking = {metric.name: metric.influence for metric in METRICS.values() if metric.influence is not None}
 
     def __call__(self, weights: Floats) -> Estimates:
@@ -217,21 +203,18 @@ def clustered_intervals(predictions: Predictions, sample: Sample, evaluation: Ev
     """Flat name to interval of every metric that has one."""
     values, everyone = evaluation.values(), np.ones(len(predictions), dtype=np.bool_)
     intervals = {}
-    shares = [metric for metric in METRICS.values() if metric.family == "share"]
-    for name, hits in row_values(predictions, shares).items():
+    for name, hits in row_values(predictions, "share").items():
         intervals[name] = sample.share(hits > 0, everyone)
     for limit in (row.threshold for row in evaluation.thresholds):
         inside = is_confident(predictions, limit)
         intervals[set_metric("share", limit)] = sample.share(inside, everyone)
         if sample.weights[inside].sum() > 0:
             intervals[set_metric("accuracy", limit)] = sample.share(predictions.correct, inside)
-    scales = {
-        metric.name: SCALES[metric.scale]
-        for metric in METRICS.values()
-        if metric.family in ("mean", "ranking") and not metric.no_interval
-    }
-    if sample.too_few_to_rank(predictions.correct):
-        scales = {name: scale for name, scale in scales.items() if METRICS[name].family != "ranking"}
+    families = ("mean",) if sample.too_few_to_rank(predictions.correct) else ("mean", "ranking")
+    scales = {}
+    for metric in METRICS.values():
+        if metric.family in families and not metric.no_interval:
+            scales[metric.name] = SCALES[metric.scale]
     intervals |= sample.studentised(Influence(predictions), values, scales)
     return {name: intervals[name] for name in values if name in intervals}
 

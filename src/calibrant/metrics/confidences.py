@@ -41,11 +41,8 @@ class Step:
 class Ranked:
     """Rows in ascending order of confidence, with equal confidences in one group.
 
-    Args:
-        confidence: Distinct confidences, shape (groups,).
-        size: Rows of each group or the sum of their weights, shape (resamples, groups).
-        wrong: How many of them are wrong, of the same shape.
-        square: Sums of squared weights, of the same shape; None if sizes are numbers of rows.
+    `confidence` has the shape (groups,). The others have the shape (resamples, groups): rows of each group or the sum
+    of their weights, how many of them are wrong, and sums of squared weights, None if sizes are numbers of rows.
     """
 
     def __init__(
@@ -62,9 +59,8 @@ class Ranked:
         order = np.flatnonzero(used)[np.argsort(confidence[used], kind="stable")]
         own, ordered = weights[order], confidence[order]
         starts = _starts(ordered)
-        wrong, square = own * ~correct[order], own * own
-        size, wrong, square = (np.add.reduceat(each, starts)[None] for each in (own, wrong, square))
-        return cls(ordered[starts], size, wrong, square)
+        columns = (own, own * ~correct[order], own * own)
+        return cls(ordered[starts], *(np.add.reduceat(column, starts)[None] for column in columns))
 
     @classmethod
     def of_keys(cls, keys: NDArray[Any]) -> "Ranked":
@@ -188,7 +184,10 @@ class Ranked:
         """
         total = np.zeros((len(self.size), cells + 1))
         for step in self.steps():
-            low, part = grid_position(step.confidence, cells)
+            # The cell whose centre lies at or below each value, and how far the value is on the way to the next one.
+            position = np.clip(step.confidence * cells - 0.5, 0.0, cells - 1.0)
+            low = position.astype(np.int64)
+            part = position - low
             used, starts = np.unique(low, return_index=True)
             residual = step.size * step.confidence - (step.size - step.wrong)
             upper = residual * part
@@ -232,9 +231,8 @@ class Confidences:
         """Sums over equal-width bins on [low, 1]."""
         if self.are_ranks:
             way_out = "Calibrate them first, for example with calibrate --method platt."
-            raise InvalidInput(
-                f"Calibration errors need confidences in 0..1, and these scores are only ranked. {way_out}"
-            )
+            message = "Calibration errors need confidences in 0..1, and these scores are only ranked."
+            raise InvalidInput(f"{message} {way_out}")
         if low not in self._bins:
             self._bins[low] = self._make_bins(bin_edges(self.n_bins, self.precision, low))
         return self._bins[low]
@@ -279,14 +277,8 @@ class Confidences:
 class RowConfidences(Confidences):
     """The same for rows in any order, which are sorted only if a metric needs their order.
 
-    Args:
-        confidence: Top probability of each row.
-        correct: Whether the prediction is the target.
-        n_bins: As in `Confidences`, like `precision`, `low` and `all_rows`.
-        precision: Precision of the confidences.
-        weights: One weight per row; None if every row counts alike.
-        low: Least confidence of a high-confidence set.
-        all_rows: Number of all rows, or the sum of their weights.
+    `confidence` is the top probability of each row, `correct` whether its prediction is the target; without `weights`
+    every row counts alike.
     """
 
     def __init__(
@@ -348,20 +340,8 @@ def _starts(ordered: NDArray[Any]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.flatnonzero(np.diff(ordered)) + 1])
 
 
-def grid_position(confidence: Floats, cells: int) -> tuple[NDArray[np.int64], Floats]:
-    """The cell whose centre lies at or below each value, and how far the value is on the way to the next one."""
-    position = np.clip(confidence * cells - 0.5, 0.0, cells - 1.0)
-    low = position.astype(np.int64)
-    return low, position - low
-
-
 class Order:
-    """The order of rows by confidence, found once for many resamples of them.
-
-    Args:
-        confidence: Top probability of each row.
-        correct: Whether the prediction is the target.
-    """
+    """The order of rows by confidence, found once for many resamples of them."""
 
     def __init__(self, confidence: Floats, correct: NDArray[np.bool_]) -> None:
         self._order = np.argsort(confidence, kind="stable")

@@ -19,7 +19,6 @@ from calibrant.metrics.functions import NoiseFloor, confidences_of, noise_bins, 
 from calibrant.metrics.metric import (
     METRICS,
     SET_METRICS,
-    Metric,
     Weights,
     check_clusters,
     optional_weights,
@@ -177,12 +176,14 @@ class Evaluation(Result):
             own["metrics"] = {name: own.pop(name) for name in METRICS if name in own}
             if own["metrics"]["nll"] is None and own["metrics"]["brier"] is not None:
                 own["metrics"]["nll"] = math.inf
-            own["thresholds"] = [{**row, "threshold": row["delta"]} for row in own["thresholds"]]
+            own["thresholds"] = [dict(row) for row in own["thresholds"]]
             for row in own["thresholds"]:
-                del row["delta"]
+                row["threshold"] = row.pop("delta")
             if "intervals" in own:
-                pairs = own["intervals"].items()
-                own["intervals"] = {name: (_number(low), _number(high)) for name, (low, high) in pairs}
+                intervals = {}
+                for name, (low, high) in own["intervals"].items():
+                    intervals[name] = (math.inf if low is None else low, math.inf if high is None else high)
+                own["intervals"] = intervals
             evaluation = typed(cls, own, what="evaluation", where="content")
         except InvalidInput:
             raise
@@ -206,18 +207,6 @@ class Evaluation(Result):
 def _finite(value: float | None) -> float | None:
     if value is None or not math.isfinite(value):
         return None
-    return value
-
-
-def _defined(value: float) -> float | None:
-    if math.isnan(value):
-        return None
-    return value
-
-
-def _number(value: float | None) -> float:
-    if value is None:
-        return math.inf
     return value
 
 
@@ -280,7 +269,8 @@ def finish(
         elif name not in sums.metrics:
             values[name] = None
         elif metric.finish is None:
-            values[name] = _defined(float(sums.metrics[name]) / sums.rows)
+            mean = float(sums.metrics[name]) / sums.rows
+            values[name] = None if math.isnan(mean) else mean
         else:
             values[name] = metric.finish(sums.metrics[name], sums.rows)
     if floor is None:
@@ -395,6 +385,7 @@ def default_resamples(predictions: Predictions) -> int:
 
 # -- limits for a pipeline ---------------------------------------------------------------------------------------------
 
+_SIDES = {"higher": ("min",), "lower": ("max",), None: ("min", "max")}
 # Metrics of the first high-confidence set, and the accuracy of all rows, which is no metric of its own.
 _OTHERS: dict[str, Literal["min", "max"]] = {
     "accuracy": "min",
@@ -418,7 +409,8 @@ class Gates:
     """
 
     def __init__(self, **limits: float | None) -> None:
-        known = limit_names()
+        known = [f"{side}_{name}" for name, metric in METRICS.items() for side in _SIDES[metric.better]]
+        known += [f"{side}_{name}" for name, side in _OTHERS.items()]
         for name in limits:
             if name not in known:
                 raise invalid(name, "be the name of a limit", repr(name), did_you_mean(name, known))
@@ -441,9 +433,7 @@ class Gates:
         if result.thresholds:
             first = result.thresholds[0]
             values |= {"share": first.share, "share_accuracy": first.accuracy, "share_ece": first.ece}
-        prefix = ""
-        if name:
-            prefix = f"{name}: "
+        prefix = f"{name}: " if name else ""
         sentences = []
         for limit_name, limit in self.limits.items():
             side, metric = limit_name[:3], limit_name[4:]
@@ -455,17 +445,3 @@ class Gates:
             elif side == "min" and value < limit:
                 sentences.append(f"{prefix}{metric} {value:.6g} is below the limit {limit:g}")
         return sentences
-
-
-def limit_names() -> list[str]:
-    """The names of all limits that `Gates` takes."""
-    names = [f"{side}_{name}" for name, metric in METRICS.items() for side in _sides(metric)]
-    return names + [f"{side}_{name}" for name, side in _OTHERS.items()]
-
-
-def _sides(metric: Metric) -> tuple[str, ...]:
-    if metric.better == "higher":
-        return ("min",)
-    if metric.better == "lower":
-        return ("max",)
-    return ("min", "max")

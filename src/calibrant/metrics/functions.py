@@ -284,7 +284,11 @@ class NoiseBin:
     def surplus(self, draws: int, generator: np.random.Generator) -> Floats:
         """Draws of (number right - sum of confidence)."""
         if not self.is_large:
-            return self._draw_rows(draws, generator) - self.expected
+            confidence, right = np.concatenate(self.confidence), np.empty(draws)
+            weights = np.concatenate(self.weights) if self.weights else np.ones(self.rows)
+            for draw in range(draws):
+                right[draw] = weights[generator.random(self.rows) < confidence].sum()
+            return right - self.expected
         if self.variance >= 100.0:
             return generator.normal(0.0, np.sqrt(self.variance), draws)
         # Many rows, hardly any variance: the rare outcome is Poisson to within the sum of squared probabilities.
@@ -292,15 +296,6 @@ class NoiseBin:
         if self.expected > self.rows / 2:
             sign, rate = -1.0, self.rows - self.expected
         return np.asarray(sign * (generator.poisson(max(rate, 0.0), draws) - rate))
-
-    def _draw_rows(self, draws: int, generator: np.random.Generator) -> Floats:
-        confidence, surplus = np.concatenate(self.confidence), np.empty(draws)
-        weights = np.ones(self.rows)
-        if self.weights:
-            weights = np.concatenate(self.weights)
-        for draw in range(draws):
-            surplus[draw] = weights[generator.random(self.rows) < confidence].sum()
-        return surplus
 
 
 def noise_bins(
@@ -311,10 +306,7 @@ def noise_bins(
     index, bins = bin_index(wide, bin_edges(n_bins, precision)), [NoiseBin() for _ in range(n_bins)]
     for number in np.unique(index):
         inside = index == number
-        if weights is None:
-            bins[number].add(wide[inside])
-        else:
-            bins[number].add(wide[inside], weights[inside])
+        bins[number].add(wide[inside], None if weights is None else weights[inside])
     return bins
 
 

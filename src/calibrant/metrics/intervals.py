@@ -19,15 +19,7 @@ from calibrant.metrics.binning import Floats, edge_precision
 from calibrant.metrics.confidences import Confidences, Order
 from calibrant.metrics.evaluation import Evaluation, Interval
 from calibrant.metrics.inversion import Plausible, calibration_errors
-from calibrant.metrics.metric import (
-    FEWEST_TO_RANK,
-    METRICS,
-    SET_METRICS,
-    definition,
-    mean_metrics,
-    row_values,
-    set_metric,
-)
+from calibrant.metrics.metric import FEWEST_TO_RANK, METRICS, SET_METRICS, definition, row_values, set_metric
 from calibrant.predictions import Predictions
 from calibrant.tables import ShownFields
 
@@ -125,11 +117,8 @@ def percentiles(values: Floats, level: float) -> Interval | None:
 class Resampled(ShownFields):
     """One model's metrics, and what chance could have made of them.
 
-    Attributes:
-        evaluation: The metrics.
-        draws: Flat name to its values over resampled rows; NaN if one is not defined.
-        plausible: Flat name of a calibration error to the true values that could have shown it.
-        level: Level of the intervals.
+    `draws` has the values of each flat name over resampled rows, NaN if one is not defined. `plausible` has, for each
+    calibration error, the true values that could have shown it.
     """
 
     evaluation: Evaluation
@@ -230,15 +219,9 @@ def resample_models(
     level: float = 0.95,
     paired: bool = True,
 ) -> list[Resampled]:
-    """Resample models on the same rows by the same draws.
+    """Resample models on the same rows by the same draws; number of bins and thresholds are those of `evaluations`.
 
-    Args:
-        models: Their predictions.
-        evaluations: Their metrics; number of bins and thresholds are taken from these.
-        n_resamples: Draws behind each interval.
-        seed: Seed of the draws.
-        level: Level of the intervals.
-        paired: Whether differences will be computed, which need the draws of every metric.
+    `paired` says whether differences will be computed, which need the draws of every metric.
     """
     settings = [(each.n_bins, [row.threshold for row in each.thresholds]) for each in evaluations]
     measures = [_Measure(model, *own, paired=paired) for model, own in zip(models, settings, strict=True)]
@@ -286,18 +269,14 @@ def _draw_counts(rows: int, n_resamples: int, generator: np.random.Generator) ->
 class _Measure:
     """Metrics of one model as functions of how often each row was drawn.
 
-    Args:
-        predictions: The rows.
-        n_bins: Bins of every binned metric.
-        thresholds: Least confidences of the high-confidence sets.
-        paired: Whether calibration errors and high-confidence sets are needed, which take most of the time.
+    `paired` says whether calibration errors and high-confidence sets are needed, which take most of the time.
     """
 
     def __init__(self, predictions: Predictions, n_bins: int, thresholds: Sequence[float], *, paired: bool) -> None:
         self._n_bins, self._precision, self._paired = n_bins, edge_precision(predictions), paired
         self._thresholds = thresholds
         self._order = Order(predictions.confidence, predictions.correct)
-        values = row_values(predictions, mean_metrics())
+        values = row_values(predictions, "mean", "share")
         self._names = list(values)
         rows = np.stack(list(values.values()), axis=1)
         # Infinity times a count of 0 would be NaN: only rows that a resample contains make its mean infinite.

@@ -45,12 +45,9 @@ _ENDLESS = 1e9
 
 
 class Plausible(NamedTuple):
-    """True errors that could have shown the observed value.
+    """True errors that could have shown the observed value: the smallest, the likeliest and the largest.
 
-    Attributes:
-        low: The smallest.
-        centre: The one whose simulations lie above the observed value as often as below it.
-        high: The largest.
+    The simulations of the centre lie above the observed value as often as below it.
     """
 
     low: float
@@ -88,23 +85,14 @@ def _with_interval(metrics: Mapping[str, Metric]) -> list[Metric]:
 
 @dataclass(frozen=True)
 class _Groups:
-    """Groups of neighbouring rows that no bin cuts through.
+    """Groups of neighbouring rows that no bin cuts through."""
 
-    Attributes:
-        size: Rows of each.
-        confidence: Their mean confidence.
-        right: How many of them are right.
-        widths: The first group of each equal-width bin, by the lower end of the bins.
-        mass: The first group of each bin of equal mass.
-        low: Least confidence, if the rows are a high-confidence set.
-    """
-
-    size: Floats
-    confidence: Floats
-    right: Floats
-    widths: dict[float, NDArray[np.int64]]
-    mass: NDArray[np.int64]
-    low: float
+    size: Floats  # rows of each
+    confidence: Floats  # their mean confidence
+    right: Floats  # how many of them are right
+    widths: dict[float, NDArray[np.int64]]  # the first group of each equal-width bin, by the lower end of the bins
+    mass: NDArray[np.int64]  # the first group of each bin of equal mass
+    low: float  # least confidence, if the rows are a high-confidence set
 
     @classmethod
     def of(cls, ranked: Ranked, n_bins: int, edges: list[Floats], low: float = 0.0) -> "_Groups":

@@ -232,8 +232,9 @@ def label(name: str) -> str:
     return text.format(f"{(100 * Decimal(threshold)).normalize():f}")
 
 
-def row_values(predictions: Predictions, metrics: Sequence[Metric]) -> dict[str, Floats]:
-    """The value of each row for metrics of the families "mean" and "share", by name."""
+def row_values(predictions: Predictions, *families: Family) -> dict[str, Floats]:
+    """The value of each row for all metrics of the families "mean" or "share", by name."""
+    metrics = [metric for metric in METRICS.values() if metric.family in families]
     values = {metric.name: np.empty(len(predictions)) for metric in metrics}
     for part, chunk in read_chunks(predictions):
         for metric in metrics:
@@ -245,24 +246,10 @@ def read_chunks(
     predictions: Predictions, edges: Floats | None = None, weights: Floats | None = None
 ) -> Iterator[tuple[slice, Chunk]]:
     """Walk through the rows: a slice of row numbers and the chunk of these rows."""
+    bins = np.empty(0) if edges is None else edges
     for part, rows, probabilities in predictions.walk():
-        yield (
-            part,
-            Chunk(
-                probabilities,
-                predictions.targets[part],
-                rows.confidence,
-                rows.predicted,
-                rows.nll,
-                np.empty(0) if edges is None else edges,
-                None if weights is None else weights[part],
-            ),
-        )
-
-
-def mean_metrics() -> list[Metric]:
-    """The metrics that are means over rows."""
-    return [metric for metric in METRICS.values() if metric.reads_rows]
+        values = predictions.targets[part], rows.confidence, rows.predicted, rows.nll
+        yield part, Chunk(probabilities, *values, bins, None if weights is None else weights[part])
 
 
 # -- columns of predictions: weights, clusters and groups --------------------------------------------------------------

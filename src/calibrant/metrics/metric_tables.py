@@ -52,18 +52,14 @@ def evaluation_overview(evaluation: "Evaluation", *, main: bool = False) -> Tabl
         if name == "ece":
             upper = f"95 % below {_number(name, evaluation.noise_floor_95)}"
             rows.append(["  by chance alone", _number(name, evaluation.noise_floor), upper])
-    if ends is None:
-        rows = [row[:2] for row in rows]
-    else:
-        headings.append(f"{100 * (evaluation.level or 0):g} % interval")
     title = f"{evaluation.n} rows, {evaluation.n_classes} classes, {evaluation.n_bins} bins"
-    caption = ""
-    if ends is not None:
-        caption = "\n".join(missing_intervals(evaluation, main=main))
-    return Table(title, rows, headings, caption)
+    if ends is None:
+        return Table(title, [row[:2] for row in rows], headings)
+    headings.append(f"{100 * (evaluation.level or 0):g} % interval")
+    return Table(title, rows, headings, "\n".join(_missing_intervals(evaluation, main=main)))
 
 
-def missing_intervals(evaluation: "Evaluation", *, main: bool = False) -> list[str]:
+def _missing_intervals(evaluation: "Evaluation", *, main: bool) -> list[str]:
     """Why metrics have no interval: one sentence for each reason, with the metrics that it is about."""
     reasons: dict[str, list[str]] = {}
     for name, value in evaluation.values().items():

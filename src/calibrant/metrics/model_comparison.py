@@ -135,9 +135,7 @@ def compare(
     if weights is None and clusters is None:
         both = resample_models([a, b], [first, second], n_resamples=n_resamples, seed=seed, level=level)
         return Comparison(len(a), n_resamples, level, differences(*both))
-    counts = own_weights
-    if counts is None:
-        counts = np.ones(len(a))
+    counts = np.ones(len(a)) if own_weights is None else own_weights
     sample = Sample(counts, check_clusters(a, clusters), n_resamples, seed, level)
     intervals = clustered_differences(a, b, sample, (first, second))
     values = first.values(), second.values()
@@ -153,22 +151,17 @@ def differences(a: Resampled, b: Resampled) -> tuple[Difference, ...]:
     values_a, values_b = a.evaluation.values(), b.evaluation.values()
     rows = []
     for name in values_a:
-        ends, printed = b.difference(a, name), _has_interval(name, a, b)
-        few = rests_on_few(name, values_a, values_b, a.evaluation.n)
+        n, (metric, _, threshold) = a.evaluation.n, name.partition("@")
+        # Whether the range covers as often as it says (docs/appendix/intervals.md has the counts): it is too wide for
+        # calibration errors close to 0, and for accuracies of small sets.
+        printed = name not in a.plausible
+        if metric == "accuracy":
+            shares = [values[f"share@{threshold}"] or 0.0 for values in (values_a, values_b)]
+            printed = all(round(share * n) >= _ENOUGH_FOR_AN_INTERVAL for share in shares)
+        few = rests_on_few(name, values_a, values_b, n)
+        ends = b.difference(a, name)
         rows.append(judge(name, values_a[name], values_b[name], ends, few=few, printed=printed))
     return tuple(rows)
-
-
-def _has_interval(name: str, a: Resampled, b: Resampled) -> bool:
-    """Whether the range of a difference covers as often as it says; docs/appendix/intervals.md has the counts.
-
-    It is too wide for calibration errors close to 0, and for accuracies of small sets.
-    """
-    metric, _, threshold = name.partition("@")
-    if metric != "accuracy":
-        return name not in a.plausible
-    shares = [each.evaluation.values()[f"share@{threshold}"] or 0.0 for each in (a, b)]
-    return all(round(share * a.evaluation.n) >= _ENOUGH_FOR_AN_INTERVAL for share in shares)
 
 
 def rests_on_few(name: str, a: Mapping[str, float | None], b: Mapping[str, float | None], n: int) -> bool:
@@ -217,9 +210,8 @@ def _check_same_rows(a: Predictions, b: Predictions) -> None:
         other = a.ids.astype(np.str_) != b.ids.astype(np.str_)
         if other.any():
             row = int(np.argmax(other))
-            raise invalid(
-                "b", f"have the ids of a ({a.ids[row]} in row {row})", b.ids[row], f"{way_out} Sort both by id."
-            )
+            rule = f"have the ids of a ({a.ids[row]} in row {row})"
+            raise invalid("b", rule, b.ids[row], f"{way_out} Sort both by id.")
     differs = a.targets != b.targets
     if differs.any():
         row = int(np.argmax(differs))

@@ -65,11 +65,8 @@ class GroupedEvaluation(Result):
         """The group with the worst value of a metric, by its flat name; None if no group has one."""
         values = {name: each.values()[metric] for name, each in self.groups.items()}
         known = {name: value for name, value in values.items() if value is not None}
-        if not known:
-            return None
-        if higher_is_better(metric):
-            return min(known, key=lambda name: known[name])
-        return max(known, key=lambda name: known[name])
+        worst = min if higher_is_better(metric) else max
+        return worst(known, key=lambda name: known[name], default=None)
 
     def stand_out(self, metric: str = "test_error") -> list[str]:
         """Groups that are worse than all cases together beyond chance: their whole interval is."""
@@ -203,18 +200,12 @@ class ClassEvaluation(Displayed):
 
     def rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Headings and cells of a table for people, in percent."""
-        percent: list[tuple[str, ...]] = [
-            (
-                each.name,
-                f"{each.n:,}",
-                "-" if each.error is None else f"{100 * each.error:.2f}",
-                f"{each.predicted:,}",
-                f"{100 * each.gap:+.2f}",
-                f"{100 * each.ece:.2f}",
-            )
-            for each in self.classes
-        ]
-        return ("class", "cases", "error %", "predicted", "said - true share %", "ECE %"), percent
+        rows: list[tuple[str, ...]] = []
+        for each in self.classes:
+            error = "-" if each.error is None else f"{100 * each.error:.2f}"
+            gap, ece = f"{100 * each.gap:+.2f}", f"{100 * each.ece:.2f}"
+            rows.append((each.name, f"{each.n:,}", error, f"{each.predicted:,}", gap, ece))
+        return ("class", "cases", "error %", "predicted", "said - true share %", "ECE %"), rows
 
     def _overview(self) -> Table:
         headings, rows = self.rows()
