@@ -637,7 +637,7 @@ def interval_worlds() -> Iterator[World]:
     size = 4000
 
     def world(name: str, scores: Floats, right: Floats | float, cases: int, **more: Any) -> World:
-        settings = {"draws": 200, **more}
+        settings = {"draws": 500, **more}
         return World(name, "intervals", ("intervals",), scores, with_accuracy(scores, right), cases, **settings)
 
     uniform = with_top(rng.uniform(0.5, 1.0, size), 2, rng)
@@ -653,15 +653,15 @@ def interval_worlds() -> Iterator[World]:
     yield world("three confidences, 500 cases", tied, tied.max(axis=1) - 0.05, 500)
     z = 2.5 * rng.normal(size=(size, 10))
     noisy = softmax(0.85 * z + 0.6 * rng.normal(size=z.shape))
-    pair = {"other": noisy, "draws": 100}
+    pair = {"other": noisy, "draws": 500}
     yield World("overconfident, 10 classes", "intervals", ("intervals",), softmax(z), softmax(0.7 * z), 500, **pair)
     two = 3.0 * rng.normal(size=size)
     first, second = binary_truth(1.5 * two), binary_truth(two + 0.5 * rng.normal(size=size))
     truth = binary_truth(two)
-    in_tens = {"together": 10, "alike": 0.5, "options": {"clusters": "cluster"}, "other": second, "draws": 100}
+    in_tens = {"together": 10, "alike": 0.5, "options": {"clusters": "cluster"}, "other": second, "draws": 500}
     yield World("ten pictures per patient, 600 cases", "intervals", ("intervals",), first, truth, 600, **in_tens)
     rarer = np.where(two < 0, 5.0, 1.0)
-    by_weight = {"rarer": rarer, "options": {"weights": "weight"}, "other": second, "draws": 100}
+    by_weight = {"rarer": rarer, "options": {"weights": "weight"}, "other": second, "draws": 500}
     yield World("half in use is a sixth of the sample", "intervals", ("intervals",), first, truth, 600, **by_weight)
 
 
