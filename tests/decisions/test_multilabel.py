@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant import evaluate
+from calibrant.cli import run
 from calibrant.decisions import (
     MultiLabel,
     cases_by_label,
@@ -14,6 +15,7 @@ from calibrant.decisions import (
 )
 from calibrant.deployment import export_labels, watch_labels
 from calibrant.errors import InvalidInput
+from calibrant.predictions import read_table, table_writer
 from calibrant.report import write_label_report
 
 NAMES = ["urgent", "invoice", "complaint", "legal"]
@@ -133,16 +135,59 @@ def test_cases_must_have_all_labels(rules):
         rules.check(cases_by_label(*(part[:, :2] for part in draw(100)), NAMES[:2]))
 
 
-def test_command(tmp_path, monkeypatch, capsys):
-    from calibrant.cli import run
-
+def test_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    header = ",".join([*(f"p_{name}" for name in NAMES), *(f"y_{name}" for name in NAMES)])
+    header = ",".join([*(f"score {name}" for name in NAMES), *(f"is {name}" for name in NAMES)])
     for name, seed in (("val", 0), ("test", 1)):
         np.savetxt(f"{name}.csv", np.hstack(draw(1500, seed)), "%.17g", ",", header=header, comments="")
-    command = ["route", "labels", "val.csv", "--names", ",".join(NAMES), "--check", "test.csv", "-o", "labels.json"]
-    assert run(command) == 0
+    named = ["--names", ",".join(NAMES), "--probability", "score {}", "--target", "is {}"]
+    assert run(["route", "labels", "val.csv", *named, "-o", "labels.json"]) == 0
     said = capsys.readouterr().out
     assert "All promises hold together" in said
     assert "not promised" in said
-    assert MultiLabel.load("labels.json").labels == tuple(NAMES)
+    rules = MultiLabel.load("labels.json")
+    assert rules.labels == tuple(NAMES)
+    assert run(["route", "check", "labels.json", "test.csv"]) == 0
+    assert "nothing is promised" in capsys.readouterr().out
+    assert run(["report", "test.csv", "--policy", "labels.json", "-o", "page.html"]) == 0
+    assert "4 labels" in (tmp_path / "page.html").read_text()
+    assert run(["monitor", "test.csv", "--policy", "labels.json"]) == 0
+    # New cases have no truth; a column that only looks like one does not matter.
+    table = {f"score {name}": column for name, column in zip(NAMES, draw(50, 2)[0].T, strict=True)}
+    ids = [f"=case {row}" for row in range(50)]
+    with (tmp_path / "new.csv").open("wb") as handle, table_writer(handle, ".csv") as write:
+        write({"id": ids, "label": ["mail"] * 50, **table})
+    assert run(["route", "apply", "labels.json", "new.csv", "-o", "decisions.csv"]) == 0
+    decided = read_table(tmp_path / "decisions.csv")
+    assert decided["id"] == [f"'{name}" for name in ids]  # guarded, because a spreadsheet would run it
+    expected = rules.decide(np.stack([np.asarray(table[f"score {name}"]) for name in NAMES], axis=1))
+    assert np.stack([decided[name] for name in NAMES], axis=1).tolist() == expected.tolist()
+
+
+def test_a_broken_label_ends_check_and_monitor_with_1(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    header = ",".join([*(f"p_{name}" for name in NAMES), *(f"y_{name}" for name in NAMES)])
+    probabilities, targets = draw(1500, 1)
+    choose_label_rules(cases_by_label(*draw(1500), NAMES)).save("labels.json")
+    targets[:, 0] = np.random.default_rng(0).random(1500) < 0.5
+    np.savetxt("bad.csv", np.hstack([probabilities, targets]), "%.17g", ",", header=header, comments="")
+    assert run(["route", "check", "labels.json", "bad.csv"]) == 1
+    assert run(["monitor", "bad.csv", "--policy", "labels.json"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["route", "shortlist", "labels.json", "val.csv"], "labels.json has rules for several labels"),
+        (["route", "check", "labels.json", "val.csv", "--kind", "logits"], "--kind must be left out"),
+        (["route", "apply", "labels.json", "val.csv", "-o", "d.json"], "end in one of .csv, .parquet"),
+        (["report", "a.csv", "b.csv", "--policy", "labels.json"], "be one table"),
+    ],
+)
+def test_what_labels_cannot_have(rules, tmp_path, monkeypatch, capsys, command, message):
+    monkeypatch.chdir(tmp_path)
+    rules.save("labels.json")
+    header = ",".join([*(f"p_{name}" for name in NAMES), *(f"y_{name}" for name in NAMES)])
+    np.savetxt("val.csv", np.hstack(draw(50)), "%.17g", ",", header=header, comments="")
+    assert run(command) == 2
+    assert message in capsys.readouterr().err

@@ -140,7 +140,7 @@ def test_a_perfect_model_has_no_mistakes_to_show(visible_text):
     assert "Not one of the 2 cases is wrong." in text
     assert not re.search(r"[a-z]\.[A-Z]", text)
     assert "Mean confidence 100.00 %, accuracy 100.00 %: level on average. The expected calibration error" in text
-    assert "With 2 cases this model cannot be distinguished from a perfectly calibrated one." in text
+    assert "With 2 cases it cannot be distinguished from a perfectly calibrated one." in text
     assert "this model decides 100.0 % of cases alone and is right in 100.0 % of them" in text
 
 

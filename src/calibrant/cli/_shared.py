@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from calibrant.defaults import Kind
-from calibrant.errors import CalibrantWarning, one_line, printable
+from calibrant.errors import CalibrantWarning, invalid, one_line, printable
 from calibrant.scale.work import ExecutorName
 from calibrant.tables import Table
 
@@ -126,6 +126,13 @@ def steps() -> Iterator[Callable[[str, int, int], None]]:
     with Progress(*columns, console=console, transient=True) as bars:
         task = bars.add_task("", total=None)
         yield lambda name, place, total: bars.update(task, description=printable(name), completed=place, total=total)
+
+
+def refuse_with_labels(**flags: object) -> None:
+    """Refuse flags that say nothing about rules for several labels, whose file names its columns."""
+    for name, value in flags.items():
+        if value not in (None, False):
+            raise invalid(f"--{name.replace('_', '-')}", "be left out for rules of several labels", value)
 
 
 def with_positive(columns: dict[str, str] | None, positive: str | None) -> dict[str, str] | None:

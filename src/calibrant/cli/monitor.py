@@ -2,14 +2,27 @@
 
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from calibrant.cli._shared import Address, Columns, ExecutorFlag, Json, KindFlag, Positive, answer, with_positive
+from calibrant.cli._shared import (
+    Address,
+    Columns,
+    ExecutorFlag,
+    Json,
+    KindFlag,
+    Positive,
+    answer,
+    refuse_with_labels,
+    with_positive,
+)
 from calibrant.errors import CheckFailed, invalid
 from calibrant.scale import make_executor
 from calibrant.scale.work import refuse_on_cluster
+
+if TYPE_CHECKING:
+    from calibrant.decisions import MultiLabel
 
 
 def monitor(
@@ -41,9 +54,9 @@ def monitor(
     Args:
         source: What was decided, in its order: the log of "calibrant serve" (a file or a database URL), decisions of
             "calibrant route apply" (.csv, .parquet), labelled predictions, or a folder of Parquet files of either.
-        policy: The policy that decided: of "calibrant route fit", or for predictions of two classes of "calibrant route
-            binary". Default, for a log: the policy of its last decision. If it has a shortlist, its promise is tested,
-            too.
+        policy: The policy that decided: of "calibrant route fit", for predictions of two classes of "calibrant route
+            binary", or for labelled cases with several labels of "calibrant route labels". Default, for a log: the
+            policy of its last decision. If it has a shortlist, its promise is tested, too.
         labels: True classes of decided cases: a table with columns id and target, in the order in which they came.
             Decisions may hold their labels instead (column target), with the time or number of each in labelled_at.
         reference: The raw predictions that the rule was chosen on: tests whether confidence, share automated and
@@ -59,11 +72,17 @@ def monitor(
         seed: Of the random choice between equal confidences.
         page: Write a page with curves over time here.
     """
-    from calibrant.decisions import Policy
+    from calibrant.decisions import MultiLabel, Policy
     from calibrant.deployment import describe, headline, read_reference, read_stream, watch
     from calibrant.deployment.monitor_stream import is_log
     from calibrant.report import write_monitor_page
 
+    rules = MultiLabel.of_file(policy)
+    if rules is not None:
+        refuse_with_labels(labels=labels, reference=reference, groups=groups, since=since, until=until, where=where)
+        refuse_with_labels(page=page, kind=kind, columns=columns, positive=positive, address=address)
+        _monitor_labels(rules, source, false_alarms, as_json=as_json)
+        return
     decided_by = None
     if policy is not None:
         decided_by = Policy.load(policy)
@@ -94,3 +113,14 @@ def monitor(
     answer(text, content, as_json=as_json)
     if watched.alarms:
         raise CheckFailed(headline(watched))
+
+
+def _monitor_labels(rules: "MultiLabel", source: str, false_alarms: float, *, as_json: bool) -> None:
+    """The same for labelled cases with several labels."""
+    from calibrant.deployment import headline, watch_labels
+
+    watched = watch_labels(rules, rules.read(source), level=false_alarms)
+    lines = [f"{label}: {headline(each)}" for label, each in watched.items()]
+    answer("\n".join(lines), {label: each.to_dict() for label, each in watched.items()}, as_json=as_json)
+    if any(each.alarms for each in watched.values()):
+        raise CheckFailed("a label raised an alarm")

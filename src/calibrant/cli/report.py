@@ -18,6 +18,7 @@ from calibrant.cli._shared import (
     Repeated,
     Switch,
     answer,
+    refuse_with_labels,
     with_positive,
     working,
 )
@@ -25,6 +26,7 @@ from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import invalid
 
 if TYPE_CHECKING:
+    from calibrant.decisions import MultiLabel
     from calibrant.report import ReportEntry
 
 
@@ -55,7 +57,8 @@ def report(
         sources: Run folders and files with predictions; the first one is shown first. Or the folder of one study.
         out: The page to write. Default: report.html in the run folder, for several sources in the working directory.
         name: Name of a source on the page; give it once for each source, or not at all.
-        policy: Written by "calibrant route fit"; its promise is the headline. Default: the run's own.
+        policy: Written by "calibrant route fit" or "calibrant route labels"; its promise is the headline. Default: the
+            run's own.
         raw: Do not use the policy of the run.
         images: .npz with the test images (array images or x_test), for thumbnails of the mistakes.
         title: Heading of the page.
@@ -70,9 +73,16 @@ def report(
             order.
         figures: Folder for the same pictures as SVG and PNG files.
     """
+    from calibrant.decisions import MultiLabel
     from calibrant.report import read_entries, read_groups, save_figures, write_report
     from calibrant.report.style import require_matplotlib
 
+    rules = MultiLabel.of_file(policy)
+    if rules is not None:
+        refuse_with_labels(name=name, images=images, kind=kind, columns=columns, positive=positive, title=title)
+        refuse_with_labels(threshold=threshold, groups=groups, group_file=group_file, figures=figures, raw=raw)
+        _say_written([_page_of_labels(rules, sources, out)], [], as_json=as_json)
+        return
     columns = with_positive(columns, positive)
     shared: dict[str, Any] = {"threshold": threshold, "n_resamples": n_resamples, "pictures": pictures}
     shared |= {"data_dir": data_dir, "n_bins": n_bins, "groups": groups}
@@ -101,6 +111,14 @@ def report(
         if figures is not None:
             made = save_figures(entries, figures, n_bins=n_bins, groups=shared["groups"], **parts)
     _say_written([page], made, as_json=as_json)
+
+
+def _page_of_labels(rules: "MultiLabel", sources: Sequence[Path], out: Path | None) -> Path:
+    from calibrant.report import write_label_report
+
+    if len(sources) != 1:
+        raise invalid("sources", "be one table for rules of several labels", f"{len(sources)} of them")
+    return write_label_report(rules, rules.read(sources[0]), out or Path("report.html"))
 
 
 def _with_pictures(entries: "list[ReportEntry]") -> "list[ReportEntry]":

@@ -20,11 +20,13 @@ from calibrant.cli._shared import (
     Positive,
     Switch,
     answer,
+    refuse_with_labels,
     with_positive,
 )
 from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput, did_you_mean, invalid
 from calibrant.files import refuse_overwriting
 from calibrant.scale import make_executor
+from calibrant.tables import Table
 
 if TYPE_CHECKING:
     from calibrant.decisions import BinaryRule, Policy, RoutingRule, Shortlist
@@ -276,12 +278,12 @@ def labels(
     confidence: float = 0.95,
     probability: str = "p_{}",
     target: str = "y_{}",
-    check: Path | None = None,
-    report: Path | None = None,
     out: Annotated[Path, OutOr],
     as_json: Json = False,
 ) -> None:
     """For several labels per case: a rule for each label, and one confidence for all promises.
+
+    "route apply", "route check", "report" and "monitor" take the file that is written here for a policy.
 
     Args:
         source: A table with two columns per label that was used for nothing else: its probability, and 0 or 1.
@@ -291,35 +293,18 @@ def labels(
         confidence: Probability with which the promises of all labels hold.
         probability: Name of the column with the probability of a label, {} for the label.
         target: Name of the column with 0 or 1, likewise.
-        check: A table of other labelled cases, on which the promises are checked.
-        report: Write a page on the cases of --check.
         out: Where to write the rules.
     """
     from calibrant.decisions import choose_label_rules, evaluate_labels, read_labels
-    from calibrant.report import write_label_report
 
-    refuse_overwriting([out], [source, check])
-    if report is not None and check is None:
-        raise invalid("report", "come with --check, the cases that it shows", str(report))
+    refuse_overwriting([out], [source])
     distinct = [name.strip() for name in names.split(",") if name.strip()]
-    columns = {"probability": probability, "target": target}
-    cases = read_labels(source, distinct, **columns)
+    cases = read_labels(source, distinct, probability=probability, target=target)
     promised: dict[str, Any] = {"sensitivity": sensitivity, "specificity": specificity, "confidence": confidence}
-    rules = choose_label_rules(cases, **promised)
-    content: dict[str, Any] = {**rules.to_dict(), "path": str(out)}
-    lines = [evaluate_labels(cases).text(), rules.table().text(), rules.table().caption]
-    broken = []
-    if check is not None:
-        later = read_labels(check, distinct, **columns)
-        content["checked"] = rules.check(later)
-        broken = [name for name, result in content["checked"].items() if not all(result["held"].values())]
-        lines.append(f"Checked on {len(later[distinct[0]]):,} other cases.")
-        if report is not None:
-            lines.append(f"Wrote {write_label_report(rules, later, report)}")
+    rules = replace(choose_label_rules(cases, **promised), probability=probability, target=target)
     rules.save(out)
-    answer("\n".join([*lines, f"Wrote {out}"]), content, as_json=as_json)
-    if broken:
-        raise CheckFailed(f"the promises of {', '.join(broken)} did not hold")
+    lines = [evaluate_labels(cases).text(), rules.table().text(), rules.table().caption, f"Wrote {out}"]
+    answer("\n".join(lines), {**rules.to_dict(), "path": str(out)}, as_json=as_json)
 
 
 def _class_number(positive: str | None, predictions: "Predictions") -> int:
@@ -351,10 +336,10 @@ def apply_(
     address: Address = None,
     as_json: Json = False,
 ) -> None:
-    """Decide for each case of a file: auto or review.
+    """Decide for each case of a file: auto or review; for several labels negative, positive or review.
 
     Args:
-        policy: A policy written by "calibrant route fit".
+        policy: A policy written by "calibrant route fit" or "calibrant route labels".
         source: Raw predictions without or with targets: .csv, .parquet or .npz, of any length; or a run folder (its
             test predictions).
         out: Decisions: .csv or .parquet with columns id, decision, predicted, class, confidence and, if the policy has
@@ -362,9 +347,18 @@ def apply_(
         keep: Other columns of the source that are written behind the decisions: groups for "calibrant monitor".
         executor: Ray decides the parts of a folder of Parquet files in many processes, and --out is a folder, too.
     """
-    from calibrant.decisions import Policy, route_file, route_parts
+    from calibrant.decisions import MultiLabel, Policy, route_file, route_labels, route_parts
     from calibrant.runs import source_path
 
+    rules = MultiLabel.of_file(policy)
+    if rules is not None:
+        refuse_with_labels(kind=kind, columns=columns, positive=positive, keep=keep, address=address)
+        refuse_overwriting([out], [policy, source])
+        decided = route_labels(rules, source, out)
+        rows = [(label, *(f"{count:,}" for count in counts.values())) for label, counts in decided.items()]
+        table = Table("Decisions", rows, ("label", "negative", "positive", "for a person"))
+        answer(f"{table.text()}\nWrote {out}", {"decided": decided, "path": str(out)}, as_json=as_json)
+        return
     columns = with_positive(columns, positive)
     path = source_path(source, "test")
     refuse_overwriting([out], [policy, path])
@@ -394,14 +388,22 @@ def check(
     """Say whether the promises of a policy held on labelled cases; exit code 1 if one did not.
 
     Args:
-        policy: A policy written by "calibrant route fit".
+        policy: A policy written by "calibrant route fit" or "calibrant route labels".
         source: Labelled raw predictions that the policy was not fitted on, or a run folder (its test predictions).
         confidence: Of the intervals. A promise counts as broken if the whole interval lies below it.
         strict: Count the accuracy as broken already if the observed one is below it; that can be chance.
     """
-    from calibrant.decisions import Policy, check_policy
+    from calibrant.decisions import MultiLabel, Policy, check_policy
     from calibrant.runs import load_predictions
 
+    rules = MultiLabel.of_file(policy)
+    if rules is not None:
+        refuse_with_labels(strict=strict, kind=kind, columns=columns, positive=positive)
+        checked = rules.check(rules.read(source), confidence=confidence)
+        answer(rules.table_of_check(checked).text(), checked, as_json=as_json)
+        if not all(all(result["held"].values()) for result in checked.values()):
+            raise CheckFailed("a promise did not hold")
+        return
     cases = load_predictions(source, "test", kind=kind, columns=with_positive(columns, positive))
     verdict = check_policy(Policy.load(policy), cases, confidence=confidence, strict=strict)
     answer(verdict.describe(), verdict.to_dict(), as_json=as_json)

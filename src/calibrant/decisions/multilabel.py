@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from calibrant.checks import fraction
 from calibrant.decisions.binary import BinaryRule, binary_rates, choose_binary_rule
 from calibrant.decisions.bounds import cases_without_error
-from calibrant.decisions.policy import Policy
+from calibrant.decisions.policy import LABELS_FORMAT, Policy
 from calibrant.decisions.rule import Part
 from calibrant.errors import InvalidInput, invalid, naming
 from calibrant.files import check_format, read_json, write_with_digest
@@ -19,7 +19,6 @@ from calibrant.metrics import evaluate
 from calibrant.predictions import Predictions
 from calibrant.tables import Displayed, Table
 
-_FORMAT = "calibrant-labels"
 _VERSION = 1
 _METRICS = ("test_error", "nll", "brier", "ece")
 LabelCases = Mapping[str, Predictions]
@@ -107,6 +106,7 @@ class MultiLabel(Displayed, Part):
         rules: Label and its rule.
         confidence: Probability with which the promises of all labels hold.
         left_out: Labels with too few cases to promise anything, which always go to a person.
+        probability, target: Names of the columns of a label in a table, as in `read_labels`.
     """
 
     _what: ClassVar[str] = "family of rules"
@@ -114,6 +114,8 @@ class MultiLabel(Displayed, Part):
     rules: tuple[tuple[str, BinaryRule], ...]
     confidence: float
     left_out: tuple[str, ...] = ()
+    probability: str = "p_{}"
+    target: str = "y_{}"
 
     def __post_init__(self) -> None:
         """Refuse a family that cannot be applied."""
@@ -155,6 +157,25 @@ class MultiLabel(Displayed, Part):
         each = 1.0 - (1.0 - confidence) / len(self.rules)
         return {label: rule.check(cases[label], confidence=each) for label, rule in self.rules}
 
+    def read(self, source: str | Path) -> dict[str, Predictions]:
+        """Labelled cases from a table with the columns of these rules."""
+        return read_labels(source, self.labels, probability=self.probability, target=self.target)
+
+    def table_of_check(self, results: Mapping[str, dict[str, Any]]) -> Table:
+        """What `check` found, one row per label."""
+        rows: list[tuple[object, ...]] = []
+        for label, result in results.items():
+            verdict = "held"
+            if label in self.left_out:
+                verdict = "nothing is promised"
+            elif not all(result["held"].values()):
+                verdict = "BROKEN"
+            missed = f"{result['missed']:,} of {result['positives']:,}"
+            flagged = f"{result['flagged']:,} of {result['negatives']:,}"
+            rows.append((label, missed, flagged, f"{result['reviewed']:,}", verdict))
+        headings = ("label", "positive cases missed", "negative cases flagged", "for a person", "promise")
+        return Table("", rows, headings, "Labelled cases that the rules were not chosen on.")
+
     def refuse_other_labels(self, cases: LabelCases) -> None:
         """Refuse cases without one of the labels."""
         missing = [label for label in self.labels if label not in cases]
@@ -163,13 +184,23 @@ class MultiLabel(Displayed, Part):
 
     def save(self, path: str | Path) -> None:
         """Write the rules as JSON with a digest."""
-        write_with_digest(path, {"format": _FORMAT, "version": _VERSION, **self.to_dict()})
+        write_with_digest(path, {"format": LABELS_FORMAT, "version": _VERSION, **self.to_dict()})
+
+    @classmethod
+    def of_file(cls, path: str | Path | None) -> Self | None:
+        """What `load` returns; None if there is no file, or if it is a policy of one label per case."""
+        if path is None:
+            return None
+        content = read_json(path)
+        if not isinstance(content, dict) or content.get("format") != LABELS_FORMAT:
+            return None
+        return cls.load(path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote. A file that was changed since is refused."""
         members, has_digest = check_format(
-            read_json(path), what="family of rules", name=_FORMAT, version=_VERSION, where=str(path)
+            read_json(path), what="family of rules", name=LABELS_FORMAT, version=_VERSION, where=str(path)
         )
         if not has_digest:
             raise invalid(str(path), "have the digest that calibrant writes", "none", "Restore the file from a copy.")

@@ -30,6 +30,7 @@ from calibrant.tables import Displayed, ShownFields, Table
 
 FILE_NAME = "policy.json"
 _FORMAT = "calibrant-policy"
+LABELS_FORMAT = "calibrant-labels"
 _VERSION = 1
 _NOT_FOR_TWO = "This needs a rule of `calibrant route fit`, and the policy has one of `calibrant route binary`."
 
@@ -295,6 +296,11 @@ class Policy(Displayed):
     @classmethod
     def from_dict(cls, content: Any, *, where: str = "content") -> Self:
         """Build a policy from what `to_dict` returned."""
+        if isinstance(content, dict) and content.get("format") == LABELS_FORMAT:
+            raise InvalidInput(
+                f"{where} has rules for several labels. They are for route apply, route check, report and monitor, and "
+                "in Python for calibrant.deployment.export_labels."
+            )
         members, _ = check_format(content, what="policy", name=_FORMAT, version=_VERSION, where=where)
         expected = {"n_classes", "class_names", "calibrator", "rule", "shortlist"}
         if members.keys() - {"fits"} != expected:

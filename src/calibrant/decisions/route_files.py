@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.decisions.multilabel import MultiLabel
 from calibrant.decisions.policy import Policy
 from calibrant.decisions.rule import Routed, percent
 from calibrant.decisions.shortlist import candidate_columns, candidates
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path, atomic_folder, atomic_stream
 from calibrant.predictions import Block, Kind, Origin, Predictions, Scan, names_or_numbers, scan, table_writer
+from calibrant.predictions.columns import as_ids
 from calibrant.predictions.npz import calibrated_by
 from calibrant.predictions.reader import DistinctIds
 from calibrant.scale import Executor, fold
@@ -90,6 +92,50 @@ def route_file(
     return counts
 
 
+def route_labels(rules: MultiLabel, source: str | Path, target: str | Path) -> dict[str, dict[str, int]]:
+    """Decide every label of every row of a table.
+
+    Args:
+        rules: What decides.
+        source: A table with the column of each label's probability; rows without ids are numbered from 0.
+        target: `.csv` or `.parquet`, with the columns id and one per label: negative, positive or review. Written
+            all or nothing.
+
+    Returns:
+        For each label, how many cases got each decision.
+    """
+    columns: dict[str, Any] = {}
+    probabilities = []
+    for label in rules.labels:
+        wanted = {"scores": rules.probability.format(label), "positive": "1", "target": ""}
+        blocks = list(scan(source, kind="probabilities", columns=wanted).blocks(extras=()))
+        if not blocks:
+            raise InvalidInput(f"{source} must have at least one row, got none.")
+        probabilities.append(np.concatenate([block.scores[:, 1] for block in blocks]))
+        columns["id"] = np.arange(len(probabilities[0]))
+        if blocks[0].ids is not None:
+            columns["id"] = as_ids(np.concatenate([block.ids for block in blocks]), len(probabilities[0]))
+    decisions = rules.decide(np.stack(probabilities, axis=1))
+    columns |= {label: decisions[:, place] for place, label in enumerate(rules.labels)}
+    path = as_path(target, "target")
+    suffix = _table_suffix(path)
+    if suffix == ".csv":
+        columns = _for_csv(columns)
+    with atomic_stream(path) as handle, table_writer(handle, suffix) as append:
+        append(columns)
+    counts = {}
+    for place, label in enumerate(rules.labels):
+        counts[label] = {word: int((decisions[:, place] == word).sum()) for word in ("negative", "positive", "review")}
+    return counts
+
+
+def _table_suffix(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise invalid("output", "end in one of .csv, .parquet", str(path))
+    return suffix
+
+
 @dataclass(frozen=True)
 class Router:
     """What decides the rows of a file.
@@ -129,9 +175,7 @@ class Router:
     @contextmanager
     def writer(self, path: Path, opened: Scan) -> Iterator[Write]:
         """Give a function that appends the rows of a block; the file appears when all of them are written."""
-        suffix = path.suffix.lower()
-        if suffix not in (".csv", ".parquet"):
-            raise invalid("output", "end in one of .csv, .parquet", str(path))
+        suffix = _table_suffix(path)
         names: NDArray[Any] = np.array(names_or_numbers(opened.class_names, opened.n_classes), dtype=object)
         if suffix == ".csv":
             names = _guarded_column(names)

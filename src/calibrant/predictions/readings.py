@@ -153,6 +153,8 @@ def find_roles(
     for role, names in default.items():
         if role in columns:
             column = columns[role]
+            if not column:  # target= says that no column has the targets
+                continue
             fault = ""
             if mapped.count(column) > 1:
                 fault = "is mapped twice"

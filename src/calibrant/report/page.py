@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader
@@ -93,6 +93,7 @@ def write_report(
     data_dir: str | Path | None = None,
     groups: Groups | None = None,
     sections: Sequence[Section] = (),
+    noun: Literal["model", "label"] = "model",
 ) -> Path:
     """Write the page and return its path, which a notebook shows as a link. The same sources give the same page.
 
@@ -114,6 +115,7 @@ def write_report(
         groups: Name of an extra column of the predictions, or one value per case: shows each model group by group and
             names the worst group.
         sections: Further tables and pictures, below the comparison or at the top of the page.
+        noun: What the sources are. The page of labels has no slider and no comparison.
     """
     entries = read_entries(sources)
     target = Path("report.html")
@@ -163,6 +165,7 @@ def write_report(
         per_thousand=per_thousand,
         fixed=fixed,
         sections=sections,
+        noun=noun,
         **settings,
     )
     write_text(target, html)
@@ -241,25 +244,14 @@ def write_label_report(rules: MultiLabel, cases: LabelCases, path: str | Path) -
         cases: Labelled cases of each label.
         path: The `.html` file.
     """
-    rows: list[tuple[object, ...]] = []
-    for name, result in rules.check(cases).items():
-        verdict = "nothing is promised"
-        if name not in rules.left_out:
-            verdict = "held"
-            if not all(result["held"].values()):
-                verdict = "BROKEN"
-        missed = f"{result['missed']:,} of {result['positives']:,}"
-        flagged = f"{result['flagged']:,} of {result['negatives']:,}"
-        rows.append((name, missed, flagged, f"{result['reviewed']:,}", verdict))
-    headings = ("label", "positive cases missed", "negative cases flagged", "for a person", "promise")
-    here = Table("", rows, headings, "Labelled cases that the rules were not chosen on.")
+    here = rules.table_of_check(rules.check(cases))
     sections = [
         Section("Promises", rules.table(), leads=True),
         Section("On these cases", here, leads=True),
         Section("Metrics of each label", evaluate_labels(cases)),
     ]
     shown = {name: cases[name] for name in rules.labels}
-    return write_report(shown, path, title="Several labels per case", sections=sections)
+    return write_report(shown, path, title="Several labels per case", n_resamples=0, sections=sections, noun="label")
 
 
 def group_section(
