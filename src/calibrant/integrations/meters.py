@@ -514,20 +514,19 @@ def _bin_numbers(confidence: Floats, n_bins: int, precision: Precision) -> NDArr
     A guess by multiplication is wrong by one bin at most. It takes a third of the time of a search in 8,192 rows, whose
     branches no processor can predict.
     """
-    edges = _open_edges(n_bins, precision)
+    lower, upper = _open_edges(n_bins, precision)
     index: NDArray[np.intp] = (confidence * n_bins).astype(np.intp)
-    np.minimum(index, n_bins - 1, out=index)
-    index -= confidence <= edges.take(index)
-    index += confidence > edges.take(index + 1)
+    index -= confidence <= lower.take(index)
+    index += confidence > upper.take(index)
     return index
 
 
 @lru_cache(maxsize=64)
-def _open_edges(n_bins: int, precision: Precision) -> Floats:
-    """The edges of bins; the first bin begins below 0 and the last one ends above 1."""
+def _open_edges(n_bins: int, precision: Precision) -> tuple[Floats, Floats]:
+    """The lower edge of each bin, and 1 for a bin above them; and the upper ones. The first bin begins below 0."""
     edges = bin_edges(n_bins, precision).copy()
-    edges[0], edges[-1] = -1.0, 2.0
-    return edges
+    edges[0] = -1.0
+    return edges, edges[1:]
 
 
 def bad_rows(scores: Tensor, targets: Tensor, kind: Kind) -> Tensor:
