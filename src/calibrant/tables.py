@@ -15,6 +15,8 @@ FEW = 20
 """Up to this many classes are listed one by one; further ones are counted."""
 _NARROWEST_TERMINAL = 60
 _WIDTH_OF_A_FILE = 160
+UNLIMITED = 10_000
+"""Width for names and paths that are not folded: people want to copy them."""
 _WIDEST_HEADING = 30
 # Five methods fill this many rows of the table of differences.
 _LATEX_ROWS_PER_PAGE = 45
@@ -269,6 +271,11 @@ def _latex(text: str) -> str:
     for size in ("95", "99"):
         made = made.replace(f"$|$S{size}$|$", f"$|S_{{{size}}}|$").replace(f"(S{size})", f"($S_{{{size}}}$)")
     return made.replace("±", r"$\pm$")
+
+
+def plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> str:
+    """Any table as plain text."""
+    return Table(title, rows, headings).terminal(width=UNLIMITED)
 
 
 class Displayed:

@@ -16,8 +16,8 @@ from calibrant.metrics import (
     register_metric,
     unregister_metric,
 )
+from calibrant.metrics.evaluation import evaluations_table
 from calibrant.metrics.metric import SET_METRICS, label
-from calibrant.metrics.metric_tables import evaluations_table
 
 
 def in_top_two(chunk):

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from calibrant.metrics import Comparison, Evaluation
-from calibrant.metrics.evaluation import ConfidentSet
+from calibrant.metrics.evaluation import ConfidentSet, evaluations_table
 from calibrant.metrics.metric import definition, label
-from calibrant.metrics.metric_tables import evaluations_table
 from calibrant.metrics.model_comparison import Difference
 from calibrant.metrics.subgroups import GroupedEvaluation
 

@@ -62,7 +62,7 @@ def calibrate(
     from calibrant.calibration.method_choice import warn_if_worse
     from calibrant.decisions import Policy
     from calibrant.metrics import evaluate
-    from calibrant.metrics.metric_tables import evaluations_table
+    from calibrant.metrics.evaluation import evaluations_table
     from calibrant.runs import calibrated_paths, calibration_sources, load_predictions
 
     columns = with_positive(columns, positive)
@@ -130,7 +130,7 @@ def _over_parts(
     from calibrant.calibration import calibrate_parts, fit_parts
     from calibrant.decisions import Policy
     from calibrant.metrics import evaluate_parts
-    from calibrant.metrics.metric_tables import evaluations_table
+    from calibrant.metrics.evaluation import evaluations_table
 
     calibrator = fit_parts(fitted_on, method, **names, executor=place)
     before = evaluate_parts(applied_to, thresholds=(0.95,), **names, executor=place)

@@ -1,5 +1,6 @@
 """`calibrant evaluate`: the metrics of saved predictions, as a table or JSON, with gates for a pipeline."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,12 +22,13 @@ from calibrant.cli._shared import (
     with_positive,
 )
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.errors import CheckFailed
+from calibrant.errors import CheckFailed, printable
 from calibrant.scale import make_executor
 from calibrant.scale.work import refuse_on_cluster
 
 if TYPE_CHECKING:
     from calibrant.metrics import Evaluation
+    from calibrant.metrics.evaluation import Result
     from calibrant.metrics.subgroups import ClassEvaluation, GroupedEvaluation
 
 
@@ -124,20 +126,22 @@ class _Results:
     judged: "dict[str, Evaluation]" = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        from calibrant.metrics.metric_tables import evaluations_dict
-
-        content = evaluations_dict(self.grouped or self.overall)
+        results: Mapping[str, Result] = self.grouped or self.overall
+        content: dict[str, Any] = {name: result.to_dict() for name, result in results.items()}
+        if len(content) == 1:
+            (content,) = content.values()
         if self.classes:
             content["per_class"] = {name: result.to_dict() for name, result in self.classes.items()}
         return content
 
     def say(self, *, without_intervals: bool) -> None:
-        from calibrant.metrics.evaluation import NO_INTERVALS
-        from calibrant.metrics.metric_tables import evaluations_table, grouped_table
+        from calibrant.metrics.evaluation import NO_INTERVALS, evaluations_table
 
-        if self.grouped:
-            say(grouped_table(self.grouped))
-        else:
+        for name, grouped in self.grouped.items():
+            if len(self.grouped) > 1:
+                say(printable(name))
+            say(grouped.table())
+        if not self.grouped:
             say(evaluations_table(self.overall))
         for name, result in self.classes.items():
             say(f"{name}: {result.describe()}")

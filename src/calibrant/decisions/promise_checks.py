@@ -12,10 +12,9 @@ from calibrant.decisions.policy import Policy
 from calibrant.decisions.rule import RoutingRule
 from calibrant.decisions.shortlist import Shortlist, ShortlistCheck, check_shortlist
 from calibrant.errors import InvalidInput
-from calibrant.metrics.metric_tables import plain_table
 from calibrant.metrics.subgroups import group_rows
 from calibrant.predictions import Predictions, names_or_numbers
-from calibrant.tables import Displayed, ShownFields, Table
+from calibrant.tables import Displayed, ShownFields, Table, plain_table
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ from calibrant.decisions.bounds import check_numbers, interval
 from calibrant.decisions.rule import Costs, Evidence, Routed, RoutingRule, route_all, told_apart
 from calibrant.errors import invalid
 from calibrant.files import as_path
-from calibrant.metrics.metric_tables import plain_table
 from calibrant.predictions import Predictions, names_or_numbers, read_table
 from calibrant.predictions.readings import shortened
-from calibrant.tables import ShownFields
+from calibrant.tables import ShownFields, plain_table
 
 CostMatrix = Sequence[Sequence[float]] | NDArray[Any]
 

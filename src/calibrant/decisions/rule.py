@@ -13,12 +13,11 @@ from calibrant.decisions.bounds import interval
 from calibrant.decisions.ranking import GIVEN, Score, check_score, is_bounded, rank, score_name
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import MOST_CLASSES, typed
-from calibrant.metrics.metric_tables import plain_table
 from calibrant.predictions import Kind, Predictions, in_order_of, names_or_numbers, require_predictions
 from calibrant.predictions.columns import as_class_names
 from calibrant.predictions.core import RIGHT_OR_WRONG
 from calibrant.predictions.rows import SUM_TOLERANCE, Precision, as_scores, probabilities_of, refuse_scores
-from calibrant.tables import FEW, Displayed, ShownFields, Table
+from calibrant.tables import FEW, Displayed, ShownFields, Table, plain_table
 
 _ROWS_SHOWN = 5
 

@@ -2,8 +2,7 @@
 
 from calibrant.deployment.signals import PROMISED, GroupShare, Signal
 from calibrant.deployment.watch import Watched
-from calibrant.metrics.metric_tables import plain_table
-from calibrant.tables import Table
+from calibrant.tables import Table, plain_table
 
 SIGNAL_HEADINGS = ("test", "of", "cases", "expected", "seen", "interval", "false alarms", "evidence", "alarm at case")
 SHARE_HEADINGS = ("share of right cases", "of", "cases", "seen", "95 % interval")

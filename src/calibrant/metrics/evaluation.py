@@ -17,16 +17,18 @@ from calibrant.metrics.binning import Floats, bin_edges, check_bins, edge_precis
 from calibrant.metrics.confidences import Confidences, RowConfidences
 from calibrant.metrics.functions import NoiseFloor, confidences_of, noise_bins, simulate_noise
 from calibrant.metrics.metric import (
+    FEWEST_TO_RANK,
     METRICS,
     SET_METRICS,
     Weights,
     check_clusters,
+    definition,
+    label,
     optional_weights,
     read_chunks,
     set_metric,
     weighted_sum,
 )
-from calibrant.metrics.metric_tables import evaluation_overview
 from calibrant.predictions import Kind, Predictions, require_predictions
 from calibrant.predictions.core import as_predictions
 from calibrant.tables import Displayed, ShownFields, Table
@@ -198,10 +200,67 @@ class Evaluation(Result):
         return evaluation
 
     def _overview(self) -> Table:
-        return evaluation_overview(self)
+        return self._table(main=False)
 
     def _summary(self) -> Table:
-        return evaluation_overview(self, main=True)
+        return self._table(main=True)
+
+    def _table(self, *, main: bool) -> Table:
+        """One row per metric, or per main metric."""
+        headings, rows = ["metric", "value"], []
+        reasons: dict[str, list[str]] = {}
+        for name, value in self.values().items():
+            metric = definition(name)
+            # Not defined for scores of the predicted class alone, or for scores that are only ranked.
+            undefined = value is None and (metric.all_classes or math.isnan(self.noise_floor))
+            if undefined or (main and not metric.main):
+                continue
+            ends = (self.intervals or {}).get(name)
+            rows.append([label(name), metric.number(value), metric.interval(ends)])
+            if name == "ece":
+                upper = f"95 % below {metric.number(self.noise_floor_95)}"
+                rows.append(["  by chance alone", metric.number(self.noise_floor), upper])
+            if value is not None and ends is None:
+                reasons.setdefault(_why_no_interval(name), []).append(label(name))
+        title = f"{self.n} rows, {self.n_classes} classes, {self.n_bins} bins"
+        if self.intervals is None:
+            return Table(title, [row[:2] for row in rows], headings)
+        headings.append(f"{100 * (self.level or 0):g} % interval")
+        missing = [f"No interval of {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+        return Table(title, rows, headings, "\n".join(missing))
+
+    def with_interval(self, name: str) -> str:
+        """The value of a metric as text, and below it the ends of its interval if it has one."""
+        metric, ends = definition(name), (self.intervals or {}).get(name)
+        text = metric.number(self.values()[name])
+        if ends is None:
+            return text
+        return f"{text}\n{' to '.join(metric.number(end) for end in ends)}"
+
+
+def _why_no_interval(name: str) -> str:
+    metric = definition(name)
+    if metric.no_interval:
+        return metric.no_interval
+    if metric.family == "ranking":
+        return f"Fewer than {FEWEST_TO_RANK} rows (or clusters) are wrong, or right."
+    if "@" in name:
+        return "The set has fewer than 10 rows, or rows have weights or come in clusters."
+    return "No method that covers is known if rows have weights or come in clusters."
+
+
+def evaluations_table(evaluations: Mapping[str, Evaluation]) -> str:
+    """One set of predictions with its intervals, or several side by side."""
+    results = list(evaluations.values())
+    if len(results) == 1:
+        return results[0].table()
+    rows = [("rows", *(str(result.n) for result in results))]
+    rows.append(("classes", *(str(result.n_classes) for result in results)))
+    for name in results[0].values():
+        rows.append((label(name), *(result.with_interval(name) for result in results)))
+        if name == "ece":
+            rows.append(("  by chance alone", *(METRICS[name].number(result.noise_floor) for result in results)))
+    return Table("", rows, ("metric", *evaluations)).terminal(width=120)
 
 
 def _finite(value: float | None) -> float | None:

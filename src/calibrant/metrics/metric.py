@@ -164,6 +164,14 @@ class Metric(ShownFields):
             return f"{100 * value:{sign}.2f} %"
         return f"{value:{sign}.4f}"
 
+    def interval(self, ends: tuple[float, float] | None, *, signed: bool = False) -> str:
+        """The ends of an interval as text; a dash without one."""
+        if ends is None:
+            return "-"
+        if ends[0] == np.inf:
+            return "a true class has probability 0"
+        return " to ".join(self.number(end, signed=signed) for end in ends)
+
 
 METRICS: dict[str, Metric] = {}
 """Metrics of all rows, by name, in the order of tables."""

@@ -21,8 +21,7 @@ from calibrant.metrics.evaluation import (
     is_confident,
 )
 from calibrant.metrics.intervals import Resampled, resample_models
-from calibrant.metrics.metric import Weights, check_clusters, definition, optional_weights
-from calibrant.metrics.metric_tables import comparison_overview
+from calibrant.metrics.metric import Weights, check_clusters, definition, label, optional_weights
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.tables import ShownFields, Table
 
@@ -79,10 +78,22 @@ class Comparison(Result):
         return content
 
     def _overview(self) -> Table:
-        return comparison_overview(self)
+        return self._table(main=False)
 
     def _summary(self) -> Table:
-        return comparison_overview(self, main=True)
+        return self._table(main=True)
+
+    def _table(self, *, main: bool) -> Table:
+        """One row per metric, or per main metric: both values, the difference, its interval, the verdict."""
+        rows = []
+        for row in self.rows:
+            metric = definition(row.name)
+            if main and not metric.main:
+                continue
+            values = metric.number(row.a), metric.number(row.b), metric.number(row.difference, signed=True)
+            rows.append((label(row.name), *values, metric.interval(row.interval, signed=True), row.verdict))
+        title = f"{self.n} rows, {self.n_resamples} paired resamples"
+        return Table(title, rows, ("metric", "a", "b", "b - a", f"{100 * self.level:g} % interval", "b is"))
 
 
 def _plain(value: Any) -> Any:

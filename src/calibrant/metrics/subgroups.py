@@ -1,6 +1,6 @@
 """Metrics of each group and of each class: what an average over all rows hides."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 
 from calibrant.checks import as_array
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.errors import invalid
+from calibrant.errors import invalid, printable
 from calibrant.metrics.evaluation import Evaluation, Result, evaluate
 from calibrant.metrics.functions import class_gap_sums
-from calibrant.metrics.metric import Groups, Weights, check_weights, column_of, higher_is_better
-from calibrant.metrics.metric_tables import groups_overview, groups_table
+from calibrant.metrics.metric import Groups, Weights, check_weights, column_of, definition, higher_is_better, label
 from calibrant.metrics.model_comparison import Comparison, compare
 from calibrant.predictions import Predictions, names_or_numbers
-from calibrant.tables import FEW, Displayed, ShownFields, Table
+from calibrant.tables import FEW, UNLIMITED, Displayed, ShownFields, Table
 
 # A column with more values than this names rows, not groups.
 _MOST_GROUPS = 1000
@@ -93,10 +92,30 @@ class GroupedEvaluation(Result):
 
     def table(self) -> str:
         """A table for people, in percent: one row for each group."""
-        return groups_table(self)
+        lines = [self._table(Evaluation.with_interval, count="").terminal(width=UNLIMITED)]
+        lines.append(f"Worst by test error: {printable(str(self.worst()))}.")
+        if self.level is not None:
+            apart = ", ".join(map(printable, self.stand_out())) or "none"
+            lines.append(
+                f"Intervals of the {len(self.groups)} groups hold together with {100 * self.level:g} % for each "
+                f"metric (Bonferroni). Worse than all cases beyond chance: {apart}."
+            )
+        return "\n".join(lines)
 
     def _overview(self) -> Table:
-        return groups_overview(self)
+        def value(result: Evaluation, name: str) -> str:
+            return definition(name).number(result.values()[name])
+
+        title = f"{len(self.groups)} groups, worst by test error: {self.worst()}"
+        return self._table(value, count=",", title=title)
+
+    def _table(self, cell: Callable[[Evaluation, str], str], *, count: str, title: str = "") -> Table:
+        """One row for each group, all rows first, and a column for each main metric."""
+        shown = [name for name in self.overall.values() if definition(name).main]
+        rows = []
+        for group, result in {"all": self.overall, **self.groups}.items():
+            rows.append((group, f"{result.n:{count}}", *(cell(result, name) for name in shown)))
+        return Table(title, rows, ("group", "rows", *map(label, shown)))
 
 
 def evaluate_groups(

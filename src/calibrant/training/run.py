@@ -16,8 +16,8 @@ from calibrant.decisions import PolicyLike
 from calibrant.errors import CalibrantError, InvalidInput
 from calibrant.files import locked, output_error, refuse_overwriting
 from calibrant.metrics import Evaluation, evaluate
+from calibrant.metrics.evaluation import evaluations_table
 from calibrant.metrics.metric import label
-from calibrant.metrics.metric_tables import evaluations_table
 from calibrant.own_code import is_own, require
 from calibrant.runs import RECIPE, RunFolder, Sample, is_run
 from calibrant.tables import Table
