@@ -249,7 +249,10 @@ def longer(pruner):
         ({"callback": OtherPruner}, "the training loader must have the sampler .* got that of another pruner"),
         ({"callback": UsedPruner}, "pruner must stand at the trainer's epoch 0, got one at epoch 1. A new training"),
         ({"module": {"leave_out": "logits"}}, r"training_step must return .* 'logits', got \['indices', 'loss'\]"),
-        ({"module": {"leave_out": "indices"}}, "training_step must return a dictionary with the tensor 'indices'"),
+        (
+            {"module": {"leave_out": "indices"}},
+            "training_step must return .* tensors 'indices' and 'logits'",
+        ),
     ],
 )
 def test_bad_input_is_one_line(options, line):

@@ -106,7 +106,7 @@ def test_a_policy_that_does_not_choose_by_class_meets_the_sum():
     pruner = _meeting_sixty_percent(Anywhere())
     assert sum(trained(pruner, 8)) == 480
     pruner = _meeting_sixty_percent(Anywhere(obeys=False))
-    with pytest.raises(CalibrantError, match="let 44 samples go where the budget asks for 45"):
+    with pytest.raises(CalibrantError, match="let 44 samples go, but the budget asks for 45"):
         trained(pruner, 8)
 
 

@@ -11,7 +11,8 @@ from calibrant.pruning import ConfidencePruner
 from calibrant.training import Recipe, resume, train
 from calibrant.training.batches import EpochTables, Preparation
 from calibrant.training.data import Augmentation, StreamedImages
-from calibrant.training.resolution import epoch_sizes, forward_flops, resized
+from calibrant.training.data.dataset import resized
+from calibrant.training.network import epoch_sizes, forward_flops
 from calibrant.training.run_data import TrainingData
 from calibrant.training.setup import Setup, make_fabric
 

@@ -154,7 +154,7 @@ def feed(meter, batches):
     for logits, targets, values in batches:
         terms = {name: torch.tensor(value) for name, value in values.items()}
         meter.update(logits, targets, terms, sum(terms.values()))
-        meter.count_step()
+        meter.steps += 1
 
 
 def make_batches(seed):
@@ -196,7 +196,7 @@ def test_the_first_bad_step_is_remembered(bad):
         assert meter.first_bad_step() is None
         for value in (*[1.0] * first, bad, 3.0, bad):
             meter.update(logits, targets, {"loss": torch.tensor(value)}, torch.tensor(value))
-            meter.count_step()
+            meter.steps += 1
         assert meter.first_bad_step() == first
 
 

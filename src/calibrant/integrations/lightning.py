@@ -179,7 +179,8 @@ class PruningCallback(pl.Callback):
         self._batches += 1
         if outputs is None or (isinstance(outputs, Mapping) and outputs.get("loss") is None):
             return  # training_step returned None: Lightning leaves the batch out
-        self.pruner.observe(_entry(outputs, "indices"), _entry(outputs, "logits"))
+        # The indices come with the batch: see `PrunedLoader` and `Indexed`.
+        self.pruner.observe(*_tensors(outputs, "training_step", "indices", "logits"))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log what the epoch trained on, and take the pruner's step."""
@@ -213,20 +214,14 @@ class PruningCallback(pl.Callback):
         self._complete = bool(state_dict["complete"])
 
 
-def _entry(outputs: Any, name: str) -> Tensor:
-    """An entry of what `training_step` returned."""
-    if not isinstance(outputs, Mapping) or not isinstance(outputs.get(name), Tensor):
-        way_out = "The indices come with the batch: see PrunedLoader and Indexed."
-        raise invalid("training_step", f"return a dictionary with the tensor {name!r}", _keys(outputs), way_out)
-    value: Tensor = outputs[name]
-    return value
-
-
-def _keys(outputs: Any) -> object:
-    """What a step returned, for a message: its keys, or its type."""
+def _tensors(outputs: Any, step: str, *names: str) -> list[Tensor]:
+    """Entries of what a step of the user's module returned."""
+    if isinstance(outputs, Mapping) and all(isinstance(outputs.get(name), Tensor) for name in names):
+        return [outputs[name].detach() for name in names]
+    found: object = type(outputs).__name__
     if isinstance(outputs, Mapping):
-        return sorted(outputs)
-    return type(outputs).__name__
+        found = sorted(outputs)
+    raise invalid(step, f"return a dictionary with the tensors {' and '.join(map(repr, names))}", found)
 
 
 def _pruned_loader(loaders: Any, pruner: ConfidencePruner) -> DataLoader[Any]:
@@ -308,7 +303,8 @@ class CalibrationCallback(pl.Callback):
         """Keep the batch."""
         if dataloader_idx == 0 and not trainer.sanity_checking:
             step = "test_step" if trainer.testing else "validation_step"
-            self._rows.append(_entries(outputs, step))
+            logits, targets = _tensors(outputs, step, "logits", "targets")
+            self._rows.append((logits.cpu(), targets.cpu()))
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Join the batches; after `trainer.validate` judge at once."""
@@ -372,12 +368,6 @@ def _interleaved(parts: Sequence[Tensor], loaders: Any) -> Tensor:
     joined = torch.stack([part[: min(map(len, parts))] for part in parts], dim=1).flatten(0, 1)
     rest = [part[min(map(len, parts)) :] for part in parts]
     return torch.cat([joined, *rest])[: len(_flat(loaders)[0].dataset)]  # type: ignore[arg-type]  # it has a length
-
-
-def _entries(outputs: Any, step: str) -> tuple[Tensor, Tensor]:
-    if not isinstance(outputs, Mapping) or not {"logits", "targets"} <= outputs.keys():
-        raise invalid(step, "return a dictionary with 'logits' and 'targets'", _keys(outputs))
-    return outputs["logits"].detach().cpu(), outputs["targets"].detach().cpu()
 
 
 def _fingerprint(module: pl.LightningModule) -> tuple[float, ...]:

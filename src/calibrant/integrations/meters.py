@@ -273,10 +273,10 @@ class ConfidentSetMeter(CalibrationError):
         inside = confidence >= rounded(np.asarray([self.threshold]), precision)
         if weights is None:
             self.rows += len(confidence)
-            super()._add_tops(confidence[inside], correct[inside], precision, None)
         else:
             self.rows += weights.sum()
-            super()._add_tops(confidence[inside], correct[inside], precision, weights[inside])
+            weights = weights[inside]
+        super()._add_tops(confidence[inside], correct[inside], precision, weights)
 
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         confidence, correct = read_batch(scores, targets, self.kind)

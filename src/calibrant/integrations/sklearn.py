@@ -38,7 +38,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     calibrated and averaged.
 
     Args:
-        estimator: Any classifier with `predict_proba` or `decision_function`; logistic regression unless told.
+        estimator: Any classifier with `predict_proba` or `decision_function`; logistic regression by default.
         method: A name in `calibrant.calibration.METHODS`, or "best" for the one with the lowest cross-validated NLL.
         cv: Number of stratified folds, a splitter of scikit-learn, or "prefit" for an estimator that is fitted already;
             then `fit` gets cases that it has not seen and fits the calibrator alone.
@@ -246,7 +246,7 @@ def _codes(y: Any, classes: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _outputs(estimator: Any, X: Any, classes: NDArray[Any]) -> tuple[NDArray[np.float64], Kind]:
-    """What the estimator says, shape (n, K): its decision function where there is one, else its probabilities."""
+    """What the estimator says, shape (n, K): its decision function if it has one, else its probabilities."""
     kind: Kind = "logits" if hasattr(estimator, "decision_function") else "probabilities"
     if kind == "probabilities" and not hasattr(estimator, "predict_proba"):
         raise invalid("estimator", "have predict_proba or decision_function", type(estimator).__name__)
@@ -285,7 +285,7 @@ def _refuse_pairs(estimator: Any, X: Any, outputs: NDArray[np.float64], classes:
 def _smallest(outputs: NDArray[np.float64], kind: Kind) -> float:
     """The smallest probability that is believed: 0 has no logarithm, and no model knows that a chance is 1e-300.
 
-    Where there are zeros it is half of the smallest probability that was met: a forest of a hundred trees that all say
+    If there are zeros it is half of the smallest probability that was met: a forest of a hundred trees that all say
     no knows no more than that the chance is below one in a hundred. It is never below the precision of float64.
     """
     zeros = kind == "probabilities" and outputs.min() == 0

@@ -168,7 +168,7 @@ class CalibratedTrainer(Trainer):
             batch_size=self._train_batch_size,
             sampler=self.pruner.sampler(batch_size=self._train_batch_size, drop_last=args.dataloader_drop_last),
             drop_last=args.dataloader_drop_last,
-            collate_fn=_WithIndices(self._get_collator_with_removed_columns(self.data_collator, "training")),
+            collate_fn=partial(_with_indices, self._get_collator_with_removed_columns(self.data_collator, "training")),
             num_workers=args.dataloader_num_workers,
             pin_memory=args.dataloader_pin_memory,
             persistent_workers=args.dataloader_persistent_workers,
@@ -311,19 +311,14 @@ class _EpochEnd(TrainerCallback):
         self._trainer._end_epoch(stopped=control.should_training_stop)  # noqa: SLF001 (a part of the trainer)
 
 
-class _WithIndices:
-    """Collates samples without their index, for a collator that may not know it, and adds the indices to the batch."""
-
-    def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
-        self._collate = collate
-
-    def __call__(self, samples: list[Any]) -> Any:
-        if not isinstance(samples[0], Mapping):
-            raise invalid("train_dataset", "yield dictionaries", f"{type(samples[0][0]).__name__} and the like")
-        indices = torch.tensor([sample[INDEX_KEY] for sample in samples])
-        batch = self._collate([{key: sample[key] for key in sample if key != INDEX_KEY} for sample in samples])
-        batch[INDEX_KEY] = indices
-        return batch
+def _with_indices(collate: Callable[[list[Any]], Any], samples: list[Any]) -> Any:
+    """Collate samples without their index, which the collator may not know, and add the indices to the batch."""
+    if not isinstance(samples[0], Mapping):
+        raise invalid("train_dataset", "yield dictionaries", f"{type(samples[0][0]).__name__} and the like")
+    indices = torch.tensor([sample[INDEX_KEY] for sample in samples])
+    batch = collate([{key: sample[key] for key in sample if key != INDEX_KEY} for sample in samples])
+    batch[INDEX_KEY] = indices
+    return batch
 
 
 def _logits_of(outputs: Any) -> Tensor:

@@ -35,7 +35,7 @@ class Sharding:
     So the g-th batches of all ranks together are the g-th batch of one process with the global batch size.
 
     Every rank must take the same number of steps. With `batch_size` (per rank) samples are repeated, from the start of
-    the order, only where the last global batch has fewer samples than there are ranks; with `drop_last` the incomplete
+    the order, only if the last global batch has fewer samples than there are ranks; with `drop_last` the incomplete
     global batch is cut off instead. Without `batch_size` the order is always filled up to a multiple of `world_size`.
 
     >>> Sharding(rank=1, world_size=2, batch_size=2).take(torch.arange(5)).tolist()
@@ -151,7 +151,7 @@ class Indexed(Dataset[Any]):
         return self._with_index(item, index)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """A whole batch at once, where the wrapped dataset offers that."""
+        """A whole batch at once, if the wrapped dataset offers that."""
         if len(indices) and max(indices) >= len(self):
             way_out = "Make the pruner with one label for each of its samples, in its order."
             raise invalid("index", f"lie in 0..{len(self) - 1} for this dataset", max(indices), way_out)

@@ -256,7 +256,7 @@ class Timetable:
         if self.rest is None or left == asked:
             return ""
         if left > asked or self.policy.known_ahead:
-            raise CalibrantError(f"{self.policy} let {left} samples go where the budget asks for {asked}.")
+            raise CalibrantError(f"{self.policy} let {left} samples go, but the budget asks for {asked}.")
         if finished - self.rest.first < self.rest.epochs - 1:  # later draws may make up for it
             return ""
         return f"the budget is not met: {asked} samples had to rest in the last epoch with rest, {left} could"

@@ -22,11 +22,11 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from calibrant.errors import CalibrantError, invalid
 from calibrant.pruning import ConfidencePruner, Indexed
 from calibrant.training.data import Augmentation, StreamedImages, augment, draw_augmentation, normalise
+from calibrant.training.data.dataset import Size, resized
 from calibrant.training.data.folder import StreamedBatch
 from calibrant.training.data.pictures import Unreadable
 from calibrant.training.launch import ProcessLost, lost_message
 from calibrant.training.reproducibility import derive_seed
-from calibrant.training.resolution import Size, resized
 
 # More decode no faster than a GPU trains on pictures of the usual size, and each takes memory.
 _MOST_WORKERS = 16

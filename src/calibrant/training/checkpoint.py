@@ -149,7 +149,7 @@ def checkpoint_path(folder: Path, epoch: int) -> Path:
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
     """The newest checkpoint whose digests hold; None if there are no checkpoints.
 
-    A damaged one is named in a warning and the one before it is taken. Where all are damaged this is an error and not
+    A damaged one is named in a warning and the one before it is taken. If all are damaged this is an error and not
     a silent new beginning: the folder may be the only trace of days of work.
     """
     found = _found(folder)
@@ -270,7 +270,7 @@ def pack(setup: "Setup", log: Sequence[Line]) -> Checkpoint:
             values[name] = value
     data = setup.data
     about = {"data": data.fingerprint, "classes": data.n_classes, "image_shape": list(data.image_shape)}
-    # Export puts the normalisation into the deployed file, where the data set is not at hand.
+    # Export puts the normalisation into the deployed file, which has no data set at hand.
     about |= {"mean": list(data.mean), "std": list(data.std)}
     if setup.expected_input is not None:
         about["model_input"] = asdict(setup.expected_input)

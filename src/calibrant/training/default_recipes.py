@@ -246,7 +246,7 @@ def _with_smaller_images(derived: list[Derived], given: Mapping[str, Any]) -> li
 
 
 def method_settings(data: str) -> dict[str, Any]:
-    """What the data's size says where the paper has no settings for the set: for methods that are compared on it.
+    """Settings by the size of a set for which the paper has none, for methods that are compared on it.
 
     >>> method_settings("cifar10")
     {}

@@ -130,7 +130,8 @@ def joined(fabric: "Fabric", path: Path, settings: Mapping[str, Any]) -> Iterato
         _refuse_other_settings(dict(settings))
         yield
     except RuntimeError as error:
-        if not _is_lost_peer(error):
+        # For gloo only the text says that another process is gone.
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error).lower():
             raise
         raise ProcessLost(lost_message("another process", path)) from error
 
@@ -147,11 +148,6 @@ def _refuse_other_settings(settings: dict[str, Any]) -> None:
                 f"{key} must be the same in all processes of a run, got {first.get(key)} in process 0 and "
                 f"{other.get(key)} in process {rank}. Start all of them with one command line."
             )
-
-
-def _is_lost_peer(error: RuntimeError) -> bool:
-    """Whether an error of torch says that another process is gone; for gloo only its text says so."""
-    return isinstance(error, dist.DistError) or "gloo" in str(error).lower()
 
 
 def on_first_rank(fabric: "Fabric", work: Callable[[], T]) -> T:
@@ -200,7 +196,7 @@ def _follow(processes: "list[_Process]", path: Path, reporter: Reporter) -> None
     give_up = math.inf
     while True:
         # Read before the messages: all that an ended process has sent is then among them.
-        codes = [process.exit_code() for process in processes]
+        codes = [process.process.exitcode for process in processes]
         for process in processes:
             process.deliver(reporter)
         if all(code == 0 for code in codes):
@@ -227,15 +223,10 @@ class _Process:
         self.silent = False
         self.reported_start = False
         group = {"rank": rank, "devices": devices, "folder": folder, "on_gpu": on_gpu}
-        self._process = context.Process(target=_run_rank, args=(group, os.getpid(), work, sender))
-        self._process.start()
+        self.process = context.Process(target=_run_rank, args=(group, os.getpid(), work, sender))
+        self.process.start()
         # The process has its own copy. With this one open, its end could not be seen at the pipe.
         sender.close()
-
-    def exit_code(self) -> int | None:
-        """The exit code, minus a signal; None while it runs."""
-        code: int | None = self._process.exitcode
-        return code
 
     def deliver(self, reporter: Reporter) -> None:
         """Hand over all messages that have come so far; a reported error is raised."""
@@ -255,8 +246,8 @@ class _Process:
 
     def end(self) -> None:
         """End the process if it still runs."""
-        self._process.kill()
-        self._process.join()
+        self.process.kill()
+        self.process.join()
         self.receiver.close()
 
 

@@ -54,7 +54,7 @@ def describe_environment() -> dict[str, object]:
 
 
 def git_commit() -> str | None:
-    """Commit of the source tree that this package runs from (CALIBRANT_COMMIT where there is no .git), or None."""
+    """Commit of the source tree that this package runs from (CALIBRANT_COMMIT if there is no .git), or None."""
     stated = os.environ.get("CALIBRANT_COMMIT")
     if stated:
         return stated

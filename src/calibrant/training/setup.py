@@ -13,12 +13,16 @@ from calibrant.pruning import ConfidencePruner
 from calibrant.training import methods
 from calibrant.training.batches import EpochTables, LoaderBatches, Mixup, Preparation, ResidentBatches
 from calibrant.training.data import Dataset, StreamedImages, open_dataset
+from calibrant.training.data.dataset import Size
 from calibrant.training.data.spec import own_data
 from calibrant.training.final_weights import BestEpoch, WeightAverage
 from calibrant.training.launch import FABRIC_LOGGERS, group_layout, joins_a_group
 from calibrant.training.network import (
+    FLOPS_PER_GRADIENT,
     Freezing,
     choose_input,
+    epoch_sizes,
+    forward_flops,
     make_model,
     rate_factors,
     synchronise_batch_norm,
@@ -26,7 +30,6 @@ from calibrant.training.network import (
 )
 from calibrant.training.recipe import OptimiserSection, Recipe
 from calibrant.training.reproducibility import derive_seed
-from calibrant.training.resolution import FLOPS_PER_GRADIENT, Size, epoch_sizes, forward_flops
 from calibrant.training.run_data import TorchData, TrainingData, own_torch_data
 from calibrant.training.step import EagerSteps, GraphedSteps, Learner, SharpnessAware
 

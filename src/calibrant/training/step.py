@@ -71,10 +71,6 @@ class TrainingMeter:
         bad = ~torch.isfinite(total)
         self.first_bad.copy_(torch.where(bad & (self.first_bad == _NEVER), self.steps, self.first_bad))
 
-    def count_step(self) -> None:
-        """One optimiser step is done."""
-        self.steps += 1
-
     def read(self) -> dict[str, Any]:
         """The epoch's figures over all ranks (waits for the device)."""
         packed = torch.cat([self.counts.double(), self.confidence, self.correct.double()])
@@ -179,7 +175,7 @@ class Learner:
                 self._gradient(batch, record=False)
                 self.sam.come_back()
         self.optimiser.step()
-        self.meter.count_step()
+        self.meter.steps += 1
 
     def _gradient(self, batch: TrainingBatch, *, record: bool = True) -> None:
         """The gradient of the global batch, in pieces if it is accumulated."""
@@ -331,9 +327,9 @@ _LARGER = 8
 def scorer(setup: "Setup", epoch: int) -> Scorer:
     """How samples are scored after `epoch`.
 
-    Batch norm uses its running statistics, so that a sample's score does not depend on those it is scored with. Where
+    Batch norm uses its running statistics, so that a sample's score does not depend on those it is scored with. If
     only samples that rest are scored, they are cropped and mirrored as in training: they compete with samples whose
-    scores come from such views, and a plain view looks easier than those. Where all are scored, all are seen plain.
+    scores come from such views, and a plain view looks easier than those. If all are scored, all are seen plain.
     """
 
     def score(indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

@@ -15,9 +15,9 @@ from calibrant.metrics import evaluate, evaluate_classes, expected_calibration_e
 from calibrant.predictions import Predictions
 from calibrant.runs import Split
 from calibrant.training.checkpoint import Line
+from calibrant.training.network import FLOPS_PER_GRADIENT
 from calibrant.training.recipe import Recipe
 from calibrant.training.reproducibility import describe_environment
-from calibrant.training.resolution import FLOPS_PER_GRADIENT
 from calibrant.training.run import Run
 from calibrant.training.setup import Setup
 

@@ -72,14 +72,9 @@ def test_a_constant_channel_does_not_divide_by_zero():
     assert channel_statistics(channel_histogram(torch.full((2, 1, 2, 2), 255, dtype=torch.uint8))) == ((1.0,), (1.0,))
 
 
-def test_a_notebook_shows_the_images_of_each_class(notebook_rows):
+def test_a_set_shows_what_it_holds(notebook_rows):
     made = dataset(train=images(5), class_names=("<b>", "b & c"), origin="folder:<x>", verified="counts")
-    assert notebook_rows(made) == [
-        ["class", "train", "test"],
-        ["all", "5", "2"],
-        ["<b>", "3", "1"],
-        ["b & c", "2", "1"],
-    ]
+    assert ["classes", "<b>, b & c"] in notebook_rows(made)
     assert repr(made).splitlines() == [
         "Dataset: x, 2 classes, images of 1 x 3 x 3",
         "  training images  5",
@@ -91,9 +86,7 @@ def test_a_notebook_shows_the_images_of_each_class(notebook_rows):
     assert repr(made.train) == "Images(5 images of 1 x 3 x 3)"
 
 
-def test_many_classes_are_cut_short(notebook_rows):
+def test_many_classes_are_cut_short():
     every = images(46, labels=[row % 23 for row in range(46)])
     made = dataset(train=every, class_names=tuple(map(str, range(23))))
-    rows = notebook_rows(made)
-    assert (len(rows), rows[-1]) == (23, ["3 more classes", "6", "0"])
     assert "0, 1, 2, 3, 4, ...\n" in f"{made!r}\n"

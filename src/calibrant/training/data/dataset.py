@@ -16,8 +16,10 @@ from torch.nn import functional
 
 from calibrant import checks
 from calibrant.errors import invalid
-from calibrant.tables import FEW, Displayed, Table
+from calibrant.tables import Displayed, Table
 
+Size = tuple[int, int]
+"""Height and width in pixels."""
 # Called with the amount of work that is done and the total.
 Progress = Callable[[int, int], None]
 # A class that is a number or one letter, perhaps behind a word that says so.
@@ -152,22 +154,10 @@ class Dataset(Displayed):
         return tuple(part.ids[row] for row in chosen)
 
     def _overview(self) -> Table:
-        counts = [part.labels.bincount(minlength=self.n_classes).tolist() for part in (self.train, self.test)]
-        rows: list[tuple[object, ...]] = [("all", len(self.train), len(self.test))]
-        rows += list(zip(self.class_names, *counts, strict=True))[:FEW]
-        if self.n_classes > FEW:
-            rows.append((f"{self.n_classes - FEW:,} more classes", *(sum(count[FEW:]) for count in counts)))
-        cells = [(name, *(f"{number:,}" for number in numbers)) for name, *numbers in rows]
-        return Table(self._headline, cells, ("class", "train", "test"))
-
-    def _summary(self) -> Table:
         rows = [("training images", f"{len(self.train):,}"), ("test images", f"{len(self.test):,}")]
         others = (("classes", few_names(self.class_names)), ("origin", self.origin), ("verified", self.verified))
-        return Table(self._headline, [*rows, *((name, text) for name, text in others if text)])
-
-    @property
-    def _headline(self) -> str:
-        return f"{self.name}, {self.n_classes} classes, images of {_size(self.train.images)}"
+        title = f"{self.name}, {self.n_classes} classes, images of {_size(self.train.images)}"
+        return Table(title, [*rows, *((name, text) for name, text in others if text)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,3 +335,10 @@ def normalise(
     # than the step itself.
     scaled = images.to(wide, copy=True).div_(255).sub_(middle).div_(spread)
     return scaled.to(dtype=dtype, memory_format=memory_format)
+
+
+def resized(images: Tensor, size: Size) -> Tensor:
+    """Float images `(N, C, H, W)` of another size; those of this size as they are."""
+    if images.shape[2:] == size:
+        return images
+    return functional.interpolate(images, size=size, mode="bilinear", antialias=True)

@@ -6,7 +6,7 @@ a name or settings of its own is one row. Any other combination of loss, terms a
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from calibrant import losses
@@ -74,7 +74,7 @@ class PruningPlan:
 
     def options(self) -> dict[str, Any]:
         """Keyword arguments for `ConfidencePruner`."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Plan:
 class Part(Generic[T]):
     """A summand of a loss or a way to prune: in words, the settings it reads, how it is made from them.
 
-    `free` is the setting that a budget solves for; empty where there is none.
+    `free` is the setting that a budget solves for; empty if there is none.
     """
 
     text: str

@@ -189,7 +189,7 @@ def torchvision_model(text: str, *, n_classes: int, pretrained: bool = True) -> 
     else:
         model = models.get_model(name)
     if weights is not None and hasattr(model, "transform_input"):
-        model.transform_input = True  # what torchvision does where it loads the weights itself
+        model.transform_input = True  # what torchvision does if it loads the weights itself
     _drop_side_heads(model)
     replace_head(model, n_classes=n_classes)
     network: nn.Module = model
@@ -197,7 +197,7 @@ def torchvision_model(text: str, *, n_classes: int, pretrained: bool = True) -> 
 
 
 def torchvision_input(text: str) -> ModelInput:
-    """Size and normalisation by the named weights, by the default ones where none are named."""
+    """Size and normalisation by the named weights, by the default ones if none are named."""
     name, weights = _name_and_weights(f"torchvision:{text}")
     available = _torchvision(text).get_model_weights(name)
     preset = getattr(available, weights or "DEFAULT").transforms()
@@ -375,7 +375,7 @@ def _sides(size: Any) -> tuple[int, int] | None:
 
 
 def _settings(path: str, name: str) -> dict[str, Any]:
-    """A JSON file of a folder or of a model in the cache; empty where it is not there."""
+    """A JSON file of a folder or of a model in the cache; empty if it is not there."""
     from transformers.utils.hub import cached_file
 
     with _one_line(path):  # a path that is not there is taken for a name, and not every path can be one
