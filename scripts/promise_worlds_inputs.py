@@ -1,4 +1,4 @@
-"""Worlds for `scripts/promises.py`: a class and a score with ties, groups of these, several labels, and a cascade.
+"""Worlds for `scripts/promises.py`: a class and a score (ties, groups, candidates), several labels, and a cascade.
 
 Each world is a table of cases that serves as the whole population, so the truth is known exactly. A draw takes labelled
 cases from it, with replacement, and chooses a rule; the promise is broken if the rule is below it in the population.
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from promise_worlds_monitor import Cell, Rng
 
 from calibrant import Predictions
-from calibrant.decisions import cases_by_label, choose_label_rules, choose_threshold
+from calibrant.decisions import cases_by_label, choose_label_rules, choose_shortlist, choose_threshold
+from calibrant.errors import InvalidInput
 
 SEED = 20261118
 SIZE = 20_000
@@ -71,6 +72,37 @@ def tied(
     if "per_group" in options:
         groups = population.extras["group"]
     return below(rule, population, population.correct, promise, groups)
+
+
+# -- further candidates ------------------------------------------------------------------------------------------------
+
+
+@cache
+def named(digits: int) -> Predictions:
+    """Answers with two further candidates, some of them empty; one case in twenty has a class that none names."""
+    rng = np.random.default_rng([SEED, 44, digits])
+    order = rng.permuted(np.tile(np.arange(6), (SIZE, 1)), axis=1)
+    sure = np.sort(rng.dirichlet([0.5] * 6, SIZE), axis=1)[:, ::-1]
+    true = order[np.arange(SIZE), (rng.random((SIZE, 1)) > np.cumsum(sure, axis=1)).sum(axis=1).clip(max=5)]
+    true[rng.random(SIZE) < 0.05] = 6
+    extras: dict[str, Any] = {}
+    for place in (1, 2):
+        empty = rng.random(SIZE) < 0.1
+        extras[f"predicted_{place + 1}"] = np.where(empty, "", order[:, place].astype(str))
+        extras[f"confidence_{place + 1}"] = sure[:, place].round(digits)
+    return Predictions.from_confidence(order[:, 0], sure[:, 0].round(digits), true, extras=extras)
+
+
+def candidates(rng: Rng, *, digits: int, cases: int, coverage: float) -> bool:
+    """Choose a shortlist for what a rule sends to a person; refusing to promise breaks nothing."""
+    population = named(digits)
+    rule = choose_threshold(population.subset(rng.integers(SIZE, size=600)), 0.7)
+    try:
+        shortlist = choose_shortlist(population.subset(rng.integers(SIZE, size=cases)), coverage, rule=rule)
+    except InvalidInput:
+        return False
+    reviewed = ~rule.decide_all(population.as_right_or_wrong()).automate
+    return bool(shortlist.holds_true(population)[reviewed].mean() < coverage)
 
 
 # -- a cascade --------------------------------------------------------------------------------------------------------
@@ -191,5 +223,10 @@ def cells() -> Iterator[Cell]:
         "10 labels, specificity, 200 cases": {"labels": 10, "cases": 200, "sensitivity": None, "specificity": 0.95},
     }.items():
         worlds[name] = ("family of labels", 0.1, partial(family, **options))
+    for name, known in {
+        "further candidates, 400 cases": {"digits": 15, "cases": 400, "coverage": 0.7},
+        "further candidates with ties, 1,500 cases": {"digits": 1, "cases": 1500, "coverage": 0.75},
+    }.items():
+        worlds[name] = ("shortlist of candidates", 0.05, partial(candidates, **known))
     for name, (promise, level, broken) in worlds.items():
         yield Cell(name, level, broken, promise)
