@@ -1,5 +1,6 @@
 """`Predictions`: scores and targets of one model on one set of rows, checked once."""
 
+import copy
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from calibrant.predictions.columns import (
     names_or_numbers,
 )
 from calibrant.predictions.npz import CALIBRATED_BY, calibrated_by
-from calibrant.predictions.reader import ENDINGS, Content, Scan, load_content, opened_scan, prediction_files, scan
+from calibrant.predictions.reader import ENDINGS, Scan, load_content, opened_scan, prediction_files, scan
 from calibrant.predictions.readings import Request, check_columns
 from calibrant.predictions.rows import (
     OnDisk,
@@ -232,56 +233,49 @@ class Predictions:
         if kind not in ("confidence", "score"):
             raise invalid("kind", "be 'confidence' or 'score'", repr(kind))
         answers = as_array("predicted", predicted)
-        true = None
-        if targets is not None:
-            true = as_array("targets", targets)
-        names = _all_labels(answers, true, classes)
-        count = _n_answers(answers, true, names)
         rows = len(answers)
-        codes = as_targets(answers, rows, count, names, name="predicted")
-        if true is not None:
-            true = as_targets(true, rows, count, names)
-        return cls._join_answers(kind, confidence, codes, true, ids, (count, names), extras)
+        labels = [answers]
+        if targets is not None:
+            labels.append(as_array("targets", targets))
+        names = None
+        if classes is not None:
+            names = as_class_names(classes, len(classes))
+        elif all(column.dtype.kind in "USTO" for column in labels):
+            names = tuple(sorted({str(label) for column in labels for label in column.tolist()}))
+        if names is None:
+            count = max(1, *(int(column.max(initial=0)) for column in labels)) + 1
+        else:
+            count = len(names)
+        codes = [as_targets(labels[0], rows, count, names, name="predicted")]
+        if targets is not None:
+            codes.append(as_targets(labels[1], rows, count, names))
+        return cls._join_answers(kind, confidence, codes, as_ids(ids, rows), names, count, as_extras(extras, rows))
 
     @classmethod
     def _join_answers(
         cls,
         kind: Kind,
         confidence: Any,
-        answers: NDArray[np.int64],
-        targets: NDArray[np.int64] | None,
-        ids: Any,
-        classes: tuple[int, tuple[str, ...] | None],
-        extras: Any,
+        codes: Sequence[NDArray[np.int64]],
+        ids: NDArray[Any] | None,
+        class_names: tuple[str, ...] | None,
+        n_classes: int,
+        extras: Mapping[str, NDArray[Any]],
     ) -> Self:
-        """Put predicted classes, their scores and the rest together. `classes` is their number and their names."""
-        self = cls.__new__(cls)
-        rows = len(answers)
-        scores, self._precision = as_top_scores(confidence, kind, rows)
-        self._kind, self._scores, self._answers = kind, scores[:, None], answers
-        self._unlabelled = targets is None
-        self._targets = np.zeros(rows, np.int64)
-        if targets is not None:
-            self._targets = targets
-        self._n_answers, self._class_names = classes
-        self._ids, self._extras = as_ids(ids, rows), as_extras(extras, rows)
+        """Put predicted classes, their scores and the rest together. `codes` are of predicted and of true classes."""
+        answers = codes[0]
+        scores, precision = as_top_scores(confidence, kind, len(answers))
+        targets = codes[-1]  # without targets nothing reads them
+        self = cls._join(kind, precision, scores[:, None], targets, ids, class_names, extras)
+        self._answers, self._n_answers, self._unlabelled = answers, n_classes, len(codes) == 1
         return self
 
-    def _same_answers(self, **changed: Any) -> Self:
-        """Predictions of a class and a score with some parts changed."""
-        parts: dict[str, Any] = {
-            "kind": self._kind,
-            "confidence": self._scores[:][:, 0],
-            "answers": self._answers,
-            "targets": self._targets,
-            "ids": self.ids,
-            "classes": (self.n_classes, self._class_names),
-            "extras": self._extras,
-        }
-        if self._unlabelled:
-            parts["targets"] = None
-        same = self._join_answers(**parts | changed)
-        same.origin = self.origin
+    def _with(self, **changed: Any) -> Self:
+        """The same predictions with some attributes changed, which the caller has checked."""
+        same = copy.copy(self)
+        for name in ("_rows", "correct"):
+            same.__dict__.pop(name, None)
+        same.__dict__.update(changed)
         return same
 
     @classmethod
@@ -485,24 +479,24 @@ class Predictions:
         """
         if self._answers is None or self._class_names == RIGHT_OR_WRONG:
             return self
-        changed: dict[str, Any] = {"answers": np.ones(len(self), np.int64), "classes": (2, RIGHT_OR_WRONG)}
+        right = np.ones(len(self), np.int64)
+        targets = right
         if self.has_targets:
-            changed["targets"] = self.correct.astype(np.int64)
-        return self._same_answers(**changed)
+            targets = self.correct.astype(np.int64)
+        return self._with(_answers=right, _targets=targets, _n_answers=2, _class_names=RIGHT_OR_WRONG)
 
     def recoded(self, class_names: Sequence[str]) -> Self:
         """For a class and a score: the same rows with classes in the order of these names; others come after them."""
         own = names_or_numbers(self._class_names, self.n_classes)
         names = (*class_names, *(name for name in own if name not in class_names))
         places = np.asarray([names.index(name) for name in own])
-        changed: dict[str, Any] = {"answers": places[self.predicted], "classes": (len(names), names)}
-        if self.has_targets:
-            changed["targets"] = places[self._targets]
-        return self._same_answers(**changed)
+        answers, targets = places[self.predicted], places[self._targets]
+        return self._with(_answers=answers, _targets=targets, _n_answers=len(names), _class_names=names)
 
     def with_confidence(self, confidence: Any) -> Self:
         """Return the same rows with other confidences of the predicted classes."""
-        return self._same_answers(kind="confidence", confidence=confidence)
+        scores, precision = as_top_scores(confidence, "confidence", len(self))
+        return self._with(_kind="confidence", _scores=scores[:, None], _precision=precision)
 
     def with_logits(self, logits: Any) -> Self:
         """Return the same rows, targets, ids, class names and extras with other scores, which are logits."""
@@ -560,28 +554,17 @@ class Predictions:
         1
         """
         rows = as_rows(mask, len(self))
-        if self._answers is not None:
-            changed: dict[str, Any] = {"confidence": self._scores[rows][:, 0], "answers": self._answers[rows]}
-            if self.has_targets:
-                changed["targets"] = self._targets[rows]
-            if self.ids is not None:
-                changed["ids"] = self.ids[rows]
-            changed["extras"] = {name: values[rows] for name, values in self._extras.items()}
-            part = self._same_answers(**changed)
-        else:
-            ids = self.ids
-            if ids is not None:
-                ids = as_ids(ids[rows], len(rows))
-            part = self._join(
-                self._kind,
-                self._precision,
-                self._scores[rows],
-                self._targets[rows],
-                ids,
-                self._class_names,
-                as_extras({name: values[rows] for name, values in self._extras.items()}, len(rows)),
-            )
-            part.__dict__["_rows"] = self._rows.subset(rows)
+        ids = self.ids
+        if ids is not None:
+            ids = as_ids(ids[rows], len(rows))
+        extras = as_extras({name: values[rows] for name, values in self._extras.items()}, len(rows))
+        answers = self._answers
+        if answers is not None:
+            answers = answers[rows]
+        part = self._with(
+            _scores=self._scores[rows], _targets=self._targets[rows], _answers=answers, _ids=ids, _extras=extras
+        )
+        part.__dict__["_rows"] = self._rows.subset(rows)
         part.origin = Origin(calibrated_by=self.origin.calibrated_by)
         return part
 
@@ -734,21 +717,14 @@ class Predictions:
     def _load(cls, opened: Scan, *, mmap: bool) -> Self:
         content = load_content(opened, mmap=mmap)
         if content.predicted is not None:
-            assert not isinstance(content.scores, OnDisk)
-            return cls._from_answers(opened, content)
+            codes, names, rows = (content.predicted, content.targets), opened.class_names, len(content.predicted)
+            ids, extras = as_ids(content.ids, rows), as_extras(content.extras, rows)
+            scores = content.scores[:][:, 0]
+            return cls._join_answers(opened.kind, scores, codes, ids, names, opened.n_classes, extras)
         parts = content.scores, content.targets, content.ids, opened.class_names, content.extras
         if mmap:
             return cls._join(opened.kind, opened.precision, *parts)
         return cls._make(opened.kind, *parts, opened.precision)
-
-    @classmethod
-    def _from_answers(cls, opened: Scan, content: Content) -> Self:
-        assert content.predicted is not None
-        classes = opened.n_classes, opened.class_names
-        scores = content.scores[:][:, 0]
-        return cls._join_answers(
-            opened.kind, scores, content.predicted, content.targets, content.ids, classes, content.extras
-        )
 
     def _repr_html_(self) -> str:
         """Show the size and the first rows. Only these rows are read, because a large set may be on disk."""
@@ -769,28 +745,6 @@ class Predictions:
         if len(self) > _SHOWN_ROWS:
             rows.append((f"{len(self) - _SHOWN_ROWS:,} more", "", "", "", ""))
         return Table(repr(self), rows, ("row", "target", "predicted", "confidence", "right")).html()
-
-
-def _all_labels(
-    answers: NDArray[Any], true: NDArray[Any] | None, classes: Sequence[str] | Mapping[Any, str] | None
-) -> tuple[str, ...] | None:
-    """Names of the classes that are given, or that occur; None if classes are numbers."""
-    if classes is not None:
-        return as_class_names(classes, len(classes))
-    occurring: set[str] = set()
-    for values in (answers, true):
-        if values is not None:
-            if values.dtype.kind not in "USTO":
-                return None
-            occurring.update(str(value) for value in values.tolist())
-    return tuple(sorted(occurring))
-
-
-def _n_answers(answers: NDArray[Any], true: NDArray[Any] | None, names: tuple[str, ...] | None) -> int:
-    if names is not None:
-        return len(names)
-    largest = [int(values.max(initial=0)) for values in (answers, true) if values is not None]
-    return max(*largest, 1) + 1
 
 
 def load_part(part: Scan) -> Predictions:

@@ -153,7 +153,7 @@ def find_roles(
     for role, names in default.items():
         if role in columns:
             column = columns[role]
-            if not column:  # target= says that no column has the targets
+            if role == "target" and not column:  # says that no column has the targets
                 continue
             fault = ""
             if mapped.count(column) > 1:
