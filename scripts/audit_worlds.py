@@ -106,8 +106,10 @@ def first_worlds() -> Iterator[World]:
 # -- 2 and 3: groups without a promise, and clusters ------------------------------------------------------------------
 
 
-def groups(rng: Rng, shares: list[float], right: list[float], target: float, promised: list[bool] | None) -> bool:
-    cases = 5000
+def in_groups(
+    rng: Rng, shares: list[float], right: list[float], target: float, promised: list[bool] | None, cases: int = 5000
+) -> bool:
+    """Groups with accuracies of their own, which the promise holds for together, or for those that it is made for."""
     site = rng.choice(len(shares), size=cases, p=shares)
     wrong = (rng.random(cases) >= np.array(right)[site]).astype(int)
     known: dict[str, Any] = {}
@@ -132,14 +134,30 @@ def second_worlds() -> Iterator[World]:
         "a small bad site, 99 % promised": ([0.98, 0.02], [0.994, 0.9], 0.99, None),
     }
     for name, (shares, right, target, promised) in worlds.items():
-        yield World(2, name, 5, 32, partial(groups, shares=shares, right=right, target=target, promised=promised))
+        yield World(2, name, 5, 32, partial(in_groups, shares=shares, right=right, target=target, promised=promised))
 
 
-def clusters(rng: Rng, sizes: Callable[[Rng, int], Any], right: float, together: float = 1.0) -> bool:
+def ten(_: Rng, number: int) -> Any:
+    return np.full(number, 10)
+
+
+def one_to_forty(rng: Rng, number: int) -> Any:
+    return rng.integers(1, 41, size=number)
+
+
+def one_or_forty(rng: Rng, number: int) -> Any:
+    return np.where(rng.random(number) < 0.9, 1, 40)
+
+
+def in_clusters(
+    rng: Rng, sizes: Callable[[Rng, int], Any], error: float | Callable[[Any], Any], together: float = 1.0
+) -> bool:
+    """Clusters whose cases are wrong together with some probability, at the promise of 98 % or above."""
     number = 300
     size = sizes(rng, number)
+    rate = error(size) if callable(error) else np.full(number, error)
     joint = rng.random(number) < together
-    wrong = np.where(joint, size * (rng.random(number) >= right), rng.binomial(size, 1 - right))
+    wrong = np.where(joint, size * (rng.random(number) < rate), rng.binomial(size, rate))
     patient = np.repeat(np.arange(number), size)
     place = np.arange(len(patient)) - np.repeat(np.cumsum(size) - size, size)
     known: dict[str, Any] = {"clusters": number}
@@ -154,24 +172,16 @@ def clusters(rng: Rng, sizes: Callable[[Rng, int], Any], right: float, together:
 
 
 def third_worlds() -> Iterator[World]:
-    def ten(_: Rng, number: int) -> Any:
-        return np.full(number, 10)
-
-    def one_to_forty(rng: Rng, number: int) -> Any:
-        return rng.integers(1, 41, size=number)
-
-    def one_or_forty(rng: Rng, number: int) -> Any:
-        return np.where(rng.random(number) < 0.9, 1, 40)
-
-    for right in (0.98, 0.99, 0.995):
-        yield World(
-            3, f"* ten pictures together, {100 * right:g} % right", 5, 60, partial(clusters, sizes=ten, right=right)
-        )
-    yield World(
-        3, "1 to 40 pictures, half together", 5, 60, partial(clusters, sizes=one_to_forty, right=0.98, together=0.5)
-    )
-    yield World(3, "1 or 40 pictures together", 5, 60, partial(clusters, sizes=one_or_forty, right=0.98))
-    yield World(3, "1 to 40 pictures together, 99 % right", 5, 60, partial(clusters, sizes=one_to_forty, right=0.99))
+    worlds: dict[str, dict[str, Any]] = {
+        "* ten pictures together, 98 % right": {"sizes": ten, "error": 0.02},
+        "* ten pictures together, 99 % right": {"sizes": ten, "error": 0.01},
+        "* ten pictures together, 99.5 % right": {"sizes": ten, "error": 0.005},
+        "1 to 40 pictures, half together": {"sizes": one_to_forty, "error": 0.02, "together": 0.5},
+        "1 or 40 pictures together": {"sizes": one_or_forty, "error": 0.02},
+        "1 to 40 pictures together, 99 % right": {"sizes": one_to_forty, "error": 0.01},
+    }
+    for name, world in worlds.items():
+        yield World(3, name, 5, 60, partial(in_clusters, **world))
 
 
 # -- 4 and 5: intervals of calibration errors -------------------------------------------------------------------------
@@ -266,19 +276,23 @@ def late_labels(rng: Rng, order: Callable[[Rng, int], NDArray[np.int64]]) -> boo
     return False
 
 
+ORDERS: dict[str, Callable[[Rng, int], NDArray[np.int64]]] = {
+    "random order": lambda rng, n: rng.permutation(n),
+    "newest first": lambda _, n: np.arange(n)[::-1],
+    "the second half first": lambda _, n: np.roll(np.arange(n), n // 2),
+    "every tenth, then the others": lambda _, n: np.argsort(np.arange(n) % 10 != 0, kind="stable"),
+    "with delays": lambda rng, n: np.argsort(np.arange(n) + rng.exponential(100, size=n)),
+}
+
+
 def sixth_worlds() -> Iterator[World]:
-    orders: dict[str, Callable[[Rng, int], NDArray[np.int64]]] = {
-        "* random order": lambda rng, n: rng.permutation(n),
-        "* newest first": lambda _, n: np.arange(n)[::-1],
-        "the second half first": lambda _, n: np.roll(np.arange(n), n // 2),
-        "every tenth, then the others": lambda _, n: np.argsort(np.arange(n) % 10 != 0, kind="stable"),
-        "with delays": lambda rng, n: np.argsort(np.arange(n) + rng.exponential(100, size=n)),
-    }
-    for name, order in orders.items():
-        yield World(6, name, 5, 40, partial(late_labels, order=order))
+    for name, order in ORDERS.items():
+        star = "* " if name in ("random order", "newest first") else ""
+        yield World(6, f"{star}{name}", 5, 40, partial(late_labels, order=order))
 
 
 def mixed(rng: Rng, n: int, share: float, hard: float, classes: int) -> Predictions:
+    """Easy cases and a share of hard ones, marked by a column of weights for a stream in which half are hard."""
     is_hard = rng.random(n) < share
     scores = np.where(is_hard, hard, 6.0)[:, None] * rng.normal(size=(n, classes))
     targets = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
@@ -286,7 +300,7 @@ def mixed(rng: Rng, n: int, share: float, hard: float, classes: int) -> Predicti
     return Predictions.from_logits(scores, targets, extras={"weight": weights})
 
 
-def weighted(rng: Rng, share: float, hard: float = 1.5, classes: int = 4) -> bool:
+def weighted(rng: Rng, share: float, hard: float = 1.5, classes: int = 4, *, binary: bool = False) -> bool:
     """A rule from a file with few hard cases, for a stream in which half are hard, which is watched with the file."""
     seed = int(rng.integers(1000))
     with tempfile.TemporaryDirectory() as folder:
@@ -294,7 +308,11 @@ def weighted(rng: Rng, share: float, hard: float = 1.5, classes: int = 4) -> boo
         mixed(rng, 3000, share, hard, classes).save(path)
         cases = Predictions.load(path)
         drawn = sample_by_weights(cases, "weight", seed=seed)
-        rule = choose_threshold(drawn, 0.9)
+        rule: Any
+        if binary:
+            rule = choose_binary_rule(drawn, sensitivity=0.9, specificity=0.9)
+        else:
+            rule = choose_threshold(drawn, 0.9)
         new = mixed(rng, 1500, 0.5, hard, classes)
         if THEN:
             stream, reference = Stream.of_predictions(note_weights(rule, "weight", drawn, cases), new), cases
@@ -311,8 +329,8 @@ def seventh_worlds() -> Iterator[World]:
     yield World(7, "a fifth, 30 classes", 5, 30, partial(weighted, share=0.2, hard=3.0, classes=30))
 
 
-def not_noticed(rng: Rng, target: float, late: int, good: float) -> bool:
-    """Errors become twice as frequent, and nothing is said after as many further labels as were stated."""
+def not_noticed(rng: Rng, target: float, late: int, good: float = 0.7, size: int = 1) -> bool:
+    """Errors of clusters of a size become twice as frequent, and nothing is said after as many labels as stated."""
     promised = 1 - target
     if THEN:
         rule = RoutingRule(0.9, 2, target_accuracy=target, confidence=0.95)
@@ -320,17 +338,21 @@ def not_noticed(rng: Rng, target: float, late: int, good: float) -> bool:
         before = late * watch(stream, level=LEVEL).labels_to_notice
         enough = watch(stream, level=LEVEL).labels_to_notice
     else:
-        before = late * labels_to_notice(promised, LEVEL)
-        enough = labels_to_notice(promised, LEVEL, after=before)
-    wrong = rng.random(before + enough) < np.repeat([good * promised, 2 * promised], [before, enough])
-    return not (promise_capital(wrong, promised) >= -np.log(LEVEL)).any()
+        before = late * labels_to_notice(promised, LEVEL, largest=size)
+        enough = labels_to_notice(promised, LEVEL, after=before, largest=size)
+    rates = np.repeat([good * promised, 2 * promised], [before // size, enough // size])
+    wrong = rng.random(len(rates)) < rates
+    clusters: dict[str, Any] = {}
+    if size > 1:
+        clusters = {"cases": np.full(len(rates), size), "largest": size}
+    return not (promise_capital(wrong * size, promised, **clusters) >= -np.log(LEVEL)).any()
 
 
 def eighth_worlds() -> Iterator[World]:
     for target, star in ((0.95, "* "), (0.99, "* "), (0.9, ""), (0.7, "")):
         for late in (0, 5):
             name = f"{star}{100 * target:g} % promised, after {late} times as many good labels"
-            yield World(8, name, 10, 100, partial(not_noticed, target=target, late=late, good=0.7))
+            yield World(8, name, 10, 100, partial(not_noticed, target=target, late=late))
     yield World(8, "95 % promised, perfect before", 10, 100, partial(not_noticed, target=0.95, late=3, good=0.0))
 
 

@@ -8,26 +8,28 @@ the table shows in how many streams, and after how many cases, the predicted cla
 """
 
 import argparse
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from audit_worlds import (
+    LEVEL,
+    ORDERS,
+    Rng,
+    in_clusters,
+    in_groups,
+    late_labels,
+    not_noticed,
+    one_or_forty,
+    one_to_forty,
+    ten,
+    weighted,
+)
 from numpy.typing import NDArray
 
-from calibrant import Predictions
-from calibrant.decisions import Policy, RoutingRule, choose_binary_rule, choose_threshold, sample_by_weights
-from calibrant.decisions.case_columns import note_weights
-from calibrant.decisions.rule import GroupEvidence
-from calibrant.deployment import Stream, promise_capital, read_reference, watch
-from calibrant.deployment.betting import labels_to_notice
 from calibrant.deployment.signals import compare_labelled, sameness_signal
-
-LEVEL = 0.05
-Rng = np.random.Generator
 
 
 @dataclass(frozen=True)
@@ -47,62 +49,17 @@ class Cell:
     promise: str = "monitor"
 
 
-def calibrated(rng: Rng, n: int, classes: int = 4, sharpness: float | NDArray[np.float64] = 5.0) -> Predictions:
-    """Cases of a calibrated model."""
-    scores = np.asarray(sharpness).reshape(-1, 1) * rng.normal(size=(n, classes))
-    return Predictions.from_logits(scores, (scores + rng.gumbel(size=scores.shape)).argmax(axis=1))
-
-
 # -- rules that were chosen on cases drawn by weights -----------------------------------------------------------------
 
 
-def mixed(rng: Rng, n: int, share: float, hard: float, classes: int) -> Predictions:
-    """Easy cases and a share of hard ones, marked by a column of weights for a stream in which half are hard."""
-    is_hard = rng.random(n) < share
-    cases = calibrated(rng, n, classes, np.where(is_hard, hard, 6.0))
-    weights = np.where(is_hard, 0.5 / share, 0.5 / (1 - share))
-    return Predictions.from_logits(cases.scores, cases.targets, extras={"weight": weights})
-
-
-def weighted(rng: Rng, share: float = 0.1, hard: float = 1.5, *, classes: int = 4, binary: bool = False) -> bool:
-    """Choose a rule on a file with few hard cases for a stream with many, and watch that stream with the file."""
-    seed = int(rng.integers(1000))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "val.npz"
-        mixed(rng, 3000, share, hard, classes).save(path)
-        cases = Predictions.load(path)
-        drawn = sample_by_weights(cases, "weight", seed=seed)
-        choice: Any = choose_binary_rule(drawn, sensitivity=0.9, specificity=0.9) if binary else None
-        rule = note_weights(choice or choose_threshold(drawn, 0.9), "weight", seed, drawn, cases)
-        policy = Policy(classes, rule=rule)
-        stream = Stream.of_predictions(policy, mixed(rng, 1500, 0.5, hard, classes))
-        return bool(watch(stream, reference=read_reference(path, policy), level=LEVEL).alarms)
-
-
 def weight_cells() -> Iterator[Cell]:
-    yield Cell("weights: few hard cases in the file", LEVEL, weighted)
+    yield Cell("weights: few hard cases in the file", LEVEL, lambda rng: weighted(rng, 0.1))
     yield Cell("weights: three quarters are hard in the file", LEVEL, lambda rng: weighted(rng, 0.75))
     yield Cell("weights: sensitivity and specificity", LEVEL, lambda rng: weighted(rng, 0.2, classes=2, binary=True))
     yield Cell("weights: 30 classes", LEVEL, lambda rng: weighted(rng, 0.2, 3.0, classes=30))
 
 
 # -- groups that nothing was promised for -----------------------------------------------------------------------------
-
-
-def in_groups(rng: Rng, shares: list[float], accuracies: list[float], cases: int, promised: list[bool] | None) -> bool:
-    """Groups with accuracies of their own, which the promise holds for together, or for those that it is made for."""
-    target = 0.95
-    site = rng.choice(len(shares), size=cases, p=shares)
-    right = rng.random(cases) < np.array(accuracies)[site]
-    groups: dict[str, Any] = {}
-    if promised is not None:
-        evidence = [GroupEvidence(str(k), 500, 400, 1, made) for k, made in enumerate(promised)]
-        groups = {"groups": "site", "group_evidence": tuple(evidence)}
-    rule = RoutingRule(0.9, 2, target_accuracy=target, confidence=0.95, **groups)
-    sure = rng.uniform(0.9, 1.0, size=cases)
-    settings: dict[str, Any] = {"targets": np.where(right, 0, 1), "extras": {"site": site.astype(str)}}
-    stream = Stream.of_decisions(rule, sure >= 0.9, np.zeros(cases, dtype=int), sure, **settings)
-    return bool(watch(stream, groups="site", level=LEVEL).alarms)
 
 
 def group_cells() -> Iterator[Cell]:
@@ -118,110 +75,39 @@ def group_cells() -> Iterator[Cell]:
         ),
         "a new group": ([0.6, 0.2, 0.2], [0.97, 0.95, 0.9], 3000, [True, True]),
     }
-    for name, world in worlds.items():
-        yield Cell(
-            f"groups: {name}",
-            LEVEL,
-            partial(in_groups, shares=world[0], accuracies=world[1], cases=world[2], promised=world[3]),
-        )
+    for name, (shares, right, cases, promised) in worlds.items():
+        world = partial(in_groups, shares=shares, right=right, target=0.95, promised=promised, cases=cases)
+        yield Cell(f"groups: {name}", LEVEL, world)
 
 
 # -- clusters ---------------------------------------------------------------------------------------------------------
 
 
-def in_clusters(rng: Rng, sizes: Callable[[Rng, int], Any], error: Callable[[Any], Any], together: float) -> bool:
-    """Clusters whose cases are wrong together with some probability, at the promise of 98 % or above."""
-    number = 300
-    size = sizes(rng, number)
-    rate = error(size)
-    joint = rng.random(number) < together
-    wrong = np.where(joint, size * (rng.random(number) < rate), rng.binomial(size, rate))
-    patients = np.repeat(np.arange(number), size)
-    place = np.arange(len(patients)) - np.repeat(np.cumsum(size) - size, size)
-    targets = (place < np.repeat(wrong, size)).astype(int)
-    known: dict[str, Any] = {"clusters": 300, "cluster_column": "patient", "largest_cluster": 40}
-    rule = RoutingRule(0.9, 2, target_accuracy=0.98, confidence=0.95, **known)
-    sure = np.full(len(patients), 0.95)
-    settings: dict[str, Any] = {"targets": targets, "extras": {"patient": patients}}
-    stream = Stream.of_decisions(rule, sure >= 0.9, np.zeros(len(patients), dtype=int), sure, **settings)
-    return bool(watch(stream, level=LEVEL).alarms)
-
-
 def cluster_cells() -> Iterator[Cell]:
-    def ten(_: Rng, number: int) -> Any:
-        return np.full(number, 10)
-
-    def any_size(rng: Rng, number: int) -> Any:
-        return rng.integers(1, 41, size=number)
-
-    def one_or_forty(rng: Rng, number: int) -> Any:
-        return np.where(rng.random(number) < 0.9, 1, 40)
-
-    def fixed(rate: float) -> Callable[[Any], Any]:
-        return lambda size: np.full(len(size), rate)
-
-    yield Cell(
-        "clusters: ten together at the promise", LEVEL, partial(in_clusters, sizes=ten, error=fixed(0.02), together=1.0)
-    )
-    yield Cell(
-        "clusters: ten together, 99.5 % right", LEVEL, partial(in_clusters, sizes=ten, error=fixed(0.005), together=1.0)
-    )
-    yield Cell("clusters: one to forty", LEVEL, partial(in_clusters, sizes=any_size, error=fixed(0.02), together=0.5))
-    yield Cell(
-        "clusters: one or forty", LEVEL, partial(in_clusters, sizes=one_or_forty, error=fixed(0.02), together=1.0)
-    )
-    # 18.4 % of the cases are in clusters of one.
-    small = partial(in_clusters, sizes=one_or_forty, error=lambda size: np.where(size == 1, 0.1089, 0.0), together=1.0)
-    yield Cell("clusters: only the small ones are wrong", LEVEL, small)
+    worlds: dict[str, dict[str, Any]] = {
+        "ten together at the promise": {"sizes": ten, "error": 0.02},
+        "ten together, 99.5 % right": {"sizes": ten, "error": 0.005},
+        "one to forty": {"sizes": one_to_forty, "error": 0.02, "together": 0.5},
+        "one or forty": {"sizes": one_or_forty, "error": 0.02},
+        # 18.4 % of the cases are in clusters of one.
+        "only the small ones are wrong": {
+            "sizes": one_or_forty,
+            "error": lambda size: np.where(size == 1, 0.1089, 0.0),
+        },
+    }
+    for name, world in worlds.items():
+        yield Cell(f"clusters: {name}", LEVEL, partial(in_clusters, **world))
 
 
 # -- labels that come late --------------------------------------------------------------------------------------------
 
 
-def late_labels(rng: Rng, order: Callable[[Rng, int], NDArray[np.int64]], looks: int = 20) -> bool:
-    """1,000 cases at the promise, labelled in some order, with many looks on the way."""
-    cases = 1000
-    rule = RoutingRule(0.9, 2, target_accuracy=0.95, confidence=0.95)
-    wrong = (rng.random(cases) < 0.05).astype(int)
-    place = np.empty(cases, dtype=np.int64)
-    place[order(rng, cases)] = np.arange(1, cases + 1)
-    sure = np.full(cases, 0.95)
-    for count in np.linspace(cases / looks, cases, looks).astype(int):
-        known = np.where(place <= count, wrong, -1)
-        arrived = np.where(place <= count, place, 0)
-        settings: dict[str, Any] = {"targets": known, "label_order": arrived}
-        stream = Stream.of_decisions(rule, sure >= 0.9, np.zeros(cases, dtype=int), sure, **settings)
-        if watch(stream, level=LEVEL).alarms:
-            return True
-    return False
-
-
 def order_cells() -> Iterator[Cell]:
-    orders: dict[str, Callable[[Rng, int], NDArray[np.int64]]] = {
-        "newest first": lambda _, n: np.arange(n)[::-1],
-        "random": lambda rng, n: rng.permutation(n),
-        "the second half first": lambda _, n: np.roll(np.arange(n), n // 2),
-        "every tenth, then the others": lambda _, n: np.argsort(np.arange(n) % 10 != 0, kind="stable"),
-        "with delays": lambda rng, n: np.argsort(np.arange(n) + rng.exponential(100, size=n)),
-    }
-    for name, order in orders.items():
-        yield Cell(f"order of labels: {name}", LEVEL, partial(late_labels, order=order))
+    for name in ("newest first", "random order", *list(ORDERS)[2:]):
+        yield Cell(f"order of labels: {name.removesuffix(' order')}", LEVEL, partial(late_labels, order=ORDERS[name]))
 
 
 # -- labels that are enough -------------------------------------------------------------------------------------------
-
-
-def not_noticed(rng: Rng, target: float, late: int, good: float = 0.7, size: int = 1) -> bool:
-    """Errors become twice as frequent, at once or after many good labels, and nothing is said in time."""
-    promised = 1 - target
-    before = late * labels_to_notice(promised, LEVEL, largest=size)
-    enough = labels_to_notice(promised, LEVEL, after=before, largest=size)
-    rates = np.repeat([good * promised, 2 * promised], [before // size, enough // size])
-    wrong = (rng.random(len(rates)) < rates) * size
-    capital = promise_capital(wrong, promised, cases=np.full(len(rates), size), largest=size)
-    over = np.flatnonzero(capital >= -np.log(LEVEL))
-    # An alarm before the change is another matter.
-    return len(over) == 0
 
 
 def notice_cells() -> Iterator[Cell]:

@@ -21,12 +21,7 @@ _PROMISED = 0.99
 
 
 def run_demo(
-    folder: str | Path,
-    *,
-    epochs: int = 30,
-    seed: int = 0,
-    n_resamples: int = 1000,
-    say: Callable[[str], None] = print,
+    folder: str | Path, *, epochs: int = 30, seed: int = 0, n_resamples: int = 1000, say: Callable[[str], None] = print
 ) -> Path:
     """Train on the digits, then evaluate, calibrate, route and report real CIFAR-10 predictions.
 

@@ -18,14 +18,7 @@ from calibrant.checks import labels
 from calibrant.decisions import Policy
 from calibrant.decisions.policy import FILE_NAME
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid
-from calibrant.files import (
-    atomic_write,
-    parse_json,
-    read_json,
-    read_toml,
-    refuse_overwriting,
-    sha256_of,
-)
+from calibrant.files import atomic_write, parse_json, read_json, read_toml, refuse_overwriting, sha256_of
 from calibrant.predictions import Kind, Predictions, read_npz
 from calibrant.tables import Displayed, Table
 
@@ -229,19 +222,8 @@ def policy_path(source: str | Path) -> Path:
     return run.policy_path
 
 
-def policy_of(source: str | Path) -> Policy | None:
-    """The policy of a run folder; None for anything else and for a run without one."""
-    if is_run(Path(source)):
-        return RunFolder(source).policy()
-    return None
-
-
 def load_judged(
-    source: str | Path,
-    *,
-    raw: bool = False,
-    kind: Kind | None = None,
-    columns: Mapping[str, str] | None = None,
+    source: str | Path, *, raw: bool = False, kind: Kind | None = None, columns: Mapping[str, str] | None = None
 ) -> dict[str, Predictions]:
     """The predictions to evaluate, by name: a run gives its calibrated test predictions first, then the raw ones.
 
@@ -255,7 +237,9 @@ def load_judged(
     """
     predictions = load_predictions(source, "test", kind=kind, columns=columns)
     name = str(predictions.origin.path)
-    policy = policy_of(source)
+    policy = None
+    if is_run(Path(source)):
+        policy = RunFolder(source).policy()
     if raw or policy is None or policy.calibrator is None:
         return {name: predictions}
     if sentence := policy.calibrator.provenance_.in_sample(predictions.origin):
@@ -276,15 +260,8 @@ def calibration_sources(source: str | Path, apply: str | Path | None = None) -> 
     return fitted_on, source_path(apply or source, "test")
 
 
-class CalibratedPaths(NamedTuple):
-    """Where calibrated predictions and the policy that made them are kept."""
-
-    predictions: Path
-    policy: Path
-
-
-def calibrated_paths(fitted_on: str | Path, applied_to: str | Path, out: str | Path | None = None) -> CalibratedPaths:
-    """Where calibrated predictions are kept: beside their source as NAME.calibrated.npz, or as `out` says.
+def calibrated_paths(fitted_on: str | Path, applied_to: str | Path, out: str | Path | None = None) -> tuple[Path, Path]:
+    """Where calibrated predictions and their policy are kept: beside their source, or as `out` says.
 
     Args:
         fitted_on: What the calibrator is fitted on. If that belongs to a run and `out` is None, the policy is the
@@ -303,7 +280,7 @@ def calibrated_paths(fitted_on: str | Path, applied_to: str | Path, out: str | P
         if out is None:
             policy = run.policy_path
     refuse_overwriting((predictions, policy), inputs)
-    return CalibratedPaths(predictions, policy)
+    return predictions, policy
 
 
 # -- the pruning audit -----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from calibrant.defaults import Kind
 from calibrant.errors import CalibrantWarning, invalid, one_line, printable
+from calibrant.scale import make_executor
 from calibrant.scale.work import ExecutorName
 from calibrant.tables import Table
 
@@ -30,27 +32,6 @@ def _columns(_: type, tokens: Sequence[Token]) -> dict[str, str]:
 
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, in fractions, for machines.")]
-KindFlag = Annotated[
-    Kind | None,
-    Parameter(
-        name="--kind",
-        help="What the scores are, for files that do not say: logits, probabilities; of a predicted class: confidence, "
-        "score (any number).",
-    ),
-]
-Columns = Annotated[
-    dict[str, str] | None,
-    Parameter(
-        name="--columns",
-        converter=_columns,
-        n_tokens=1,
-        accepts_keys=False,
-        help="Columns of a table: target=label,id=case,scores=p_*; predicted=answer,confidence=sure.",
-    ),
-]
-Positive = Annotated[
-    str | None, Parameter(name="--positive", help="The class whose score a single column of two classes holds.")
-]
 NBins = Annotated[int, Parameter(help="Bins of every binned metric.")]
 OutOr = Parameter(name=["--out", "-o"])
 Out = Annotated[Path | None, OutOr]
@@ -69,8 +50,7 @@ TrustCode = Annotated[
     ),
 ]
 DataDir = Annotated[
-    Path | None,
-    Parameter(help="Where image sets lie; then CALIBRANT_DATA, then the user's cache are looked in."),
+    Path | None, Parameter(help="Where image sets lie; then CALIBRANT_DATA, then the user's cache are looked in.")
 ]
 ExecutorFlag = Annotated[
     ExecutorName, Parameter(name="--executor", help="Where the work is done: local, or ray for a Ray cluster.")
@@ -85,6 +65,90 @@ Address = Annotated[
 PolicyFile = Annotated[
     Path | None, Parameter(help="Written by calibrate or route: how scores become decisions. Default: the run's own.")
 ]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Reading:
+    """The flags of every command that reads predictions."""
+
+    kind: Annotated[
+        Kind | None,
+        Parameter(
+            help="What the scores are, for files that do not say: logits, probabilities; of a predicted class: "
+            "confidence, score (any number)."
+        ),
+    ] = None
+    columns: Annotated[
+        dict[str, str] | None,
+        Parameter(
+            converter=_columns,
+            n_tokens=1,
+            accepts_keys=False,
+            help="Columns of a table: target=label,id=case,scores=p_*; predicted=answer,confidence=sure.",
+        ),
+    ] = None
+    positive: Annotated[str | None, Parameter(help="The class whose score a single column of two classes holds.")] = (
+        None
+    )
+
+    def options(self) -> dict[str, Any]:
+        """Return `kind` and `columns`, which the functions that read predictions take."""
+        columns = self.columns
+        if self.positive is not None:
+            columns = {**(columns or {}), "positive": self.positive}
+        return {"kind": self.kind, "columns": columns}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Running:
+    """The flags of commands that train many times: compare, ablate and sweep."""
+
+    epochs: Annotated[int | None, Parameter(help="Epochs of every run; schedules and plans scale with it.")] = None
+    recipe: Annotated[
+        Path | None,
+        Parameter(
+            help="Recipe (a file, or the name of one that ships) that all runs share; its method and seed are replaced."
+        ),
+    ] = None
+    set_: Annotated[
+        list[str] | None,
+        Parameter(name="--set", negative="", help="Any other recipe setting, as key=value. Repeatable."),
+    ] = None
+    jobs: Annotated[
+        int | None,
+        Parameter(
+            help="How many run at the same time, each in a process of its own; also on one GPU. By default 1, and on "
+            "Ray as many as fit."
+        ),
+    ] = None
+    executor: ExecutorFlag = "local"
+    address: Address = None
+    data_dir: DataDir = None
+    trust_code: TrustCode = False
+
+    def shared_recipe(self) -> dict[str, Any]:
+        """Return the recipe keys that all runs share."""
+        from calibrant.training.settings import shared_recipe
+
+        return shared_recipe(self.recipe, self.epochs, self.set_)
+
+    def named(self) -> dict[str, str]:
+        """Return the data set and the network that the recipe file names."""
+        from calibrant.training.settings import names_in
+
+        return names_in(self.recipe)
+
+    @contextmanager
+    def opened(self) -> Iterator[dict[str, Any]]:
+        """Give the arguments that say how runs are made. The executor is closed when the block ends."""
+        from calibrant.checks import whole
+
+        if self.jobs is not None:
+            whole("jobs", self.jobs, 1)
+        with make_executor(self.executor, address=self.address) as place:
+            yield {"jobs": self.jobs, "data_dir": self.data_dir, "executor": place}
 
 
 def say(text: str) -> None:
@@ -116,7 +180,7 @@ def complain(text: object) -> None:
 
 
 @contextmanager
-def steps() -> Iterator[Callable[[str, int, int], None]]:
+def steps() -> Iterator[Callable[[str, int, int | None], None]]:
     """Show a progress bar on a terminal. Call it with a step's name, its number from 0 on, and the number of steps."""
     console = Console(stderr=True)
     if not console.is_terminal:  # a bar that is only disabled leaves an empty line behind in some versions of rich
@@ -133,24 +197,6 @@ def refuse_with_labels(**flags: object) -> None:
     for name, value in flags.items():
         if value not in (None, False):
             raise invalid(f"--{name.replace('_', '-')}", "be left out for rules of several labels", value)
-
-
-def with_positive(columns: dict[str, str] | None, positive: str | None) -> dict[str, str] | None:
-    """Add --positive to what --columns says."""
-    if positive is None:
-        return columns
-    return {**(columns or {}), "positive": positive}
-
-
-@contextmanager
-def working(text: str) -> Iterator[None]:
-    """Show on a terminal that something is being computed; print nothing elsewhere."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    with console.status(text):
-        yield
 
 
 @contextmanager

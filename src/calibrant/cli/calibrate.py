@@ -5,18 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from calibrant.cli._shared import (
-    Address,
-    Columns,
-    ExecutorFlag,
-    Json,
-    KindFlag,
-    Out,
-    Positive,
-    answer,
-    steps,
-    with_positive,
-)
+from calibrant.cli._shared import Address, ExecutorFlag, Json, Out, Reading, answer, steps
 from calibrant.errors import CalibrantWarning
 from calibrant.scale import Executor, make_executor
 from calibrant.scale.work import refuse_on_cluster
@@ -32,9 +21,7 @@ def calibrate(
     share: float | None = None,
     folds: int = 5,
     seed: int = 0,
-    kind: KindFlag = None,
-    columns: Columns = None,
-    positive: Positive = None,
+    reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
     executor: ExecutorFlag = "local",
     address: Address = None,
     as_json: Json = False,
@@ -65,17 +52,16 @@ def calibrate(
     from calibrant.metrics.evaluation import evaluations_table
     from calibrant.runs import calibrated_paths, calibration_sources, load_predictions
 
-    columns = with_positive(columns, positive)
     fitted_on, applied_to = calibration_sources(source, apply)
     refuse_on_cluster(executor, share=share)
     folder = out or applied_to.with_name(f"{applied_to.name}.calibrated")
     with make_executor(executor, address=address, new_folder=folder) as place:
         if place is not None:
-            _over_parts(fitted_on, applied_to, folder, method, place, kind=kind, columns=columns, as_json=as_json)
+            _over_parts(fitted_on, applied_to, folder, method, place, **reading.options(), as_json=as_json)
             return
-    paths = calibrated_paths(fitted_on, applied_to, out)
-    cases = load_predictions(fitted_on, kind=kind, columns=columns)
-    test = load_predictions(applied_to, kind=kind, columns=columns)
+    predictions_path, policy_path = calibrated_paths(fitted_on, applied_to, out)
+    cases = load_predictions(fitted_on, **reading.options())
+    test = load_predictions(applied_to, **reading.options())
     if share is not None:
         cases, _ = cases.split(share, seed=seed)
     with steps() as progress:
@@ -85,17 +71,18 @@ def calibrate(
     warn_if_in_sample(calibrator.provenance_, test.origin)
     warn_if_worse(test, calibrated, used=(method, selection.name))
     before, after = evaluate(test, thresholds=(0.95,)), evaluate(calibrated, thresholds=(0.95,))
-    calibrated.save(paths.predictions)
-    calibrator.provenance_ = calibrator.provenance_.applied(applied_to, paths.predictions)
+    calibrated.save(predictions_path)
+    calibrator.provenance_ = calibrator.provenance_.applied(applied_to, predictions_path)
     stated = cases.as_right_or_wrong()
     policy = Policy(stated.n_classes, calibrator, class_names=stated.class_names)
-    if paths.policy.is_file():
-        old = Policy.load(paths.policy)
+    if policy_path.is_file():
+        old = Policy.load(policy_path)
         if old.n_classes == policy.n_classes:
             policy = old.with_calibrator(calibrator)
             if old.rule is not None and policy.rule is None:
-                _warn_lost_rule(paths.policy)
-    policy.save(paths.policy)
+                text = "had a rule for another calibrator, which was removed. Fit a new one: calibrant route fit."
+                warnings.warn(f"{policy_path} {text}", CalibrantWarning, stacklevel=2)
+    policy.save(policy_path)
     table = evaluations_table({"before": before, "after": after})
     content = {
         "method": selection.name,
@@ -104,28 +91,15 @@ def calibrate(
         "before": before.to_dict(),
         "after": after.to_dict(),
         "selection": selection.to_dict(),
-        "predictions": str(paths.predictions),
-        "policy": str(paths.policy),
+        "predictions": str(predictions_path),
+        "policy": str(policy_path),
     }
-    written = f"Wrote {paths.predictions} and {paths.policy}"
+    written = f"Wrote {predictions_path} and {policy_path}"
     answer(f"{selection.describe()}\n{table}\n{written}", content, as_json=as_json)
 
 
-def _warn_lost_rule(path: Path) -> None:
-    """Say that a policy lost its rule because its calibrator changed."""
-    text = f"{path} had a rule for another calibrator, which was removed. Fit a new one: calibrant route fit."
-    warnings.warn(text, CalibrantWarning, stacklevel=2)
-
-
 def _over_parts(
-    fitted_on: Path,
-    applied_to: Path,
-    target: Path,
-    method: str,
-    place: Executor,
-    *,
-    as_json: bool,
-    **names: Any,
+    fitted_on: Path, applied_to: Path, target: Path, method: str, place: Executor, *, as_json: bool, **names: Any
 ) -> None:
     from calibrant.calibration import calibrate_parts, fit_parts
     from calibrant.decisions import Policy

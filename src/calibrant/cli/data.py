@@ -1,14 +1,11 @@
 """`calibrant data`: which image sets there are, where they lie, and getting them."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from calibrant.cli._shared import DataDir, Json, answer, say, say_json, say_table
+from calibrant.cli._shared import DataDir, Json, answer, say, say_json, say_table, steps
 from calibrant.errors import CheckFailed
 
 app = App(name="data", help="List, download and check image sets.")
@@ -61,30 +58,17 @@ def fetch(
 
 @app.command
 def check(name: str, /, *, data_dir: DataDir = None, as_json: Json = False) -> None:
-    """Read a set from disk and compare it with what is published. Exit code 1 where it does not fit.
+    """Read a set from disk and compare it with what is published. Exit code 1 if it does not fit.
 
-    Tells the training and test images of each class, and every picture of a folder that cannot be read.
+    Prints the training and test images of each class, and every picture of a folder that cannot be read.
 
     NAME is a set that `calibrant data list` names, or arrays:FILE.npz, folder:DIR.
     """
     from calibrant.training.data import check_dataset
     from calibrant.training.data.inventory import describe_content
 
-    with _bar() as progress:
-        result = check_dataset(name, data_dir=data_dir, progress=progress)
+    with steps() as progress:
+        result = check_dataset(name, data_dir=data_dir, progress=lambda done, total: progress("reading", done, total))
     answer("\n".join(describe_content(result)), result, as_json=as_json)
     if result["problem"]:
         raise CheckFailed(result["problem"])
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal; nothing elsewhere."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda _done, _total: None
-        return
-    columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bars:
-        task = bars.add_task("", total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total or None)

@@ -7,11 +7,7 @@ from calibrant.cli._shared import OutOr, say
 
 
 def demo(
-    *,
-    out: Annotated[Path, OutOr] = Path("demo"),
-    epochs: int = 30,
-    seed: int = 0,
-    n_resamples: int = 1000,
+    *, out: Annotated[Path, OutOr] = Path("demo"), epochs: int = 30, seed: int = 0, n_resamples: int = 1000
 ) -> None:
     """Train on handwritten digits; then evaluate, calibrate, route and report real CIFAR-10 predictions.
 

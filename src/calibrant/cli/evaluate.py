@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from calibrant.cli._shared import (
     Address,
-    Columns,
     ExecutorFlag,
     Json,
-    KindFlag,
     Many,
     NBins,
-    Positive,
+    Reading,
     Repeated,
     Switch,
     say,
     say_json,
     say_table,
-    with_positive,
 )
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import CheckFailed, printable
@@ -35,9 +32,7 @@ if TYPE_CHECKING:
 def evaluate(
     files: Annotated[list[Path], Repeated],
     *,
-    kind: KindFlag = None,
-    columns: Columns = None,
-    positive: Positive = None,
+    reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
     n_bins: NBins = DEFAULT_N_BINS,
     thresholds: Annotated[tuple[float, ...], Many] = (0.95, 0.99),
     n_resamples: int | None = None,
@@ -79,7 +74,6 @@ def evaluate(
     from calibrant.metrics.evaluation import default_resamples
     from calibrant.runs import load_judged
 
-    columns = with_positive(columns, positive)
     gates = metrics.Gates(**{name.replace("-", "_"): limit for name, limit in limits.items()})
     gates.check(thresholds)
     whole = {"n_resamples": n_resamples, "groups": groups, "weights": weights, "clusters": clusters}
@@ -89,12 +83,12 @@ def evaluate(
     with make_executor(executor, address=address) as place:
         if place is not None:
             for file in files:
-                result = metrics.evaluate_parts(file, n_bins, **settings, kind=kind, columns=columns, executor=place)
+                result = metrics.evaluate_parts(file, n_bins, **settings, **reading.options(), executor=place)
                 found.overall[str(file)] = found.judged[str(file)] = result
             files = []
     settings |= {"level": level, "weights": weights, "clusters": clusters, "n_resamples": n_resamples}
     for file in files:
-        sets = load_judged(file, raw=raw, kind=kind, columns=columns)
+        sets = load_judged(file, raw=raw, **reading.options())
         if n_resamples is None:
             settings["n_resamples"] = default_resamples(next(iter(sets.values())))
         for name, predictions in sets.items():

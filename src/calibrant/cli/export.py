@@ -54,7 +54,9 @@ def export(
             raise invalid("what is exported", choice, "both")
         if weights is not None:
             raise invalid("weights", "be left out for a run, which has its own", str(weights))
-        source = _open_run(run)
+        with importing("the export of a run", "torch", "train"):
+            from calibrant.training import Run
+        source = Run(run)
     elif model is not None:
         source = open_model(model, weights)
     else:
@@ -63,18 +65,6 @@ def export(
     if cases is not None:
         example = read_example(cases)
     written = export_onnx(
-        source,
-        out,
-        policy=policy,
-        raw=raw,
-        trust_code=trust_code,
-        example=example,
-        ranges=parse_ranges(input_range),
+        source, out, policy=policy, raw=raw, trust_code=trust_code, example=example, ranges=parse_ranges(input_range)
     )
     answer(written.describe(), written.to_dict(), as_json=as_json)
-
-
-def _open_run(path: Path) -> Any:
-    with importing("the export of a run", "torch", "train"):
-        from calibrant.training import Run
-    return Run(path)

@@ -30,14 +30,23 @@ def main(
         row = _row(name, data, model, epochs)
         if as_json:
             say_json(row)
-        else:
-            _print_one(row)
+            return
+        for key in ("name", "loss", "pruning", "source"):
+            say(f"{key:<8} {row[key]}")
+        if row["settings"]:
+            cells = [(key, str(value), row["sources"][key]) for key, value in row["settings"].items()]
+            say_table(("setting", "value", "where it comes from"), cells)
         return
     rows = [_row(each, data, model, epochs) for each in methods.names()]
     if as_json:
         say_json(rows)
-    else:
-        _print_all(rows)
+        return
+    columns = ("name", "loss", "pruning", "source")
+    say_table(columns, [[row[column] for column in columns] for row in rows])
+    say("Names compose, LOSS[+TERM...][+PLAN], also of your own module:name parts:")
+    for kind, found in methods.parts().items():
+        say(f"  {kind}: {', '.join(found)}")
+    say("One method's settings: calibrant methods NAME")
 
 
 def _row(name: str, data: str | None, model: str | None, epochs: int | None) -> dict[str, Any]:
@@ -52,22 +61,3 @@ def _row(name: str, data: str | None, model: str | None, epochs: int | None) -> 
         "settings": plan.settings,
         "sources": plan.sources,
     }
-
-
-def _print_all(rows: list[dict[str, Any]]) -> None:
-    from calibrant.training import methods
-
-    columns = ("name", "loss", "pruning", "source")
-    say_table(columns, [[row[column] for column in columns] for row in rows])
-    say("Names compose, LOSS[+TERM...][+PLAN], also of your own module:name parts:")
-    for kind, found in methods.parts().items():
-        say(f"  {kind}: {', '.join(found)}")
-    say("One method's settings: calibrant methods NAME")
-
-
-def _print_one(row: dict[str, Any]) -> None:
-    for key in ("name", "loss", "pruning", "source"):
-        say(f"{key:<8} {row[key]}")
-    if row["settings"]:
-        cells = [(key, str(value), row["sources"][key]) for key, value in row["settings"].items()]
-        say_table(("setting", "value", "where it comes from"), cells)

@@ -2,21 +2,11 @@
 
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from calibrant.cli._shared import (
-    Address,
-    Columns,
-    ExecutorFlag,
-    Json,
-    KindFlag,
-    Positive,
-    answer,
-    refuse_with_labels,
-    with_positive,
-)
+from calibrant.cli._shared import Address, ExecutorFlag, Json, Reading, answer, refuse_with_labels
 from calibrant.errors import CheckFailed, invalid
 from calibrant.scale import make_executor
 from calibrant.scale.work import refuse_on_cluster
@@ -39,9 +29,7 @@ def monitor(
     false_alarms: float = 0.05,
     seed: int = 0,
     page: Annotated[Path | None, Parameter(name=["--out", "-o", "--page"])] = None,
-    kind: KindFlag = None,
-    columns: Columns = None,
-    positive: Positive = None,
+    reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
     executor: ExecutorFlag = "local",
     address: Address = None,
     as_json: Json = False,
@@ -80,7 +68,7 @@ def monitor(
     rules = MultiLabel.of_file(policy)
     if rules is not None:
         refuse_with_labels(labels=labels, reference=reference, groups=groups, since=since, until=until, where=where)
-        refuse_with_labels(page=page, kind=kind, columns=columns, positive=positive, address=address)
+        refuse_with_labels(page=page, address=address, **vars(reading))
         _monitor_labels(rules, source, false_alarms, as_json=as_json)
         return
     decided_by = None
@@ -95,7 +83,7 @@ def monitor(
             raise invalid("where", "be COLUMN=VALUE", repr(where))
         chosen = (column, value)
         extras.append(column)
-    read: dict[str, Any] = {"kind": kind, "columns": with_positive(columns, positive)}
+    read = reading.options()
     if is_log(source):
         refuse_on_cluster(executor, log=source)
     with make_executor(executor, address=address) as place:

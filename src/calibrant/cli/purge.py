@@ -7,12 +7,7 @@ from calibrant.cli._shared import Json, Many, answer
 
 
 def purge(
-    log: str,
-    /,
-    *,
-    before: datetime,
-    keep: Annotated[list[str] | None, Many] = None,
-    as_json: Json = False,
+    log: str, /, *, before: datetime, keep: Annotated[list[str] | None, Many] = None, as_json: Json = False
 ) -> None:
     """Replace the ids of old decisions by random ones and delete their reasons and extras.
 

@@ -6,21 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from calibrant.cli._shared import (
-    Columns,
     DataDir,
     Json,
-    KindFlag,
     NBins,
     OneOf,
     Out,
     PolicyFile,
-    Positive,
+    Reading,
     Repeated,
     Switch,
     answer,
     refuse_with_labels,
-    with_positive,
-    working,
+    steps,
 )
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import invalid
@@ -37,9 +34,7 @@ def report(
     policy: PolicyFile = None,
     raw: Annotated[bool, Switch] = False,
     images: Path | None = None,
-    kind: KindFlag = None,
-    columns: Columns = None,
-    positive: Positive = None,
+    reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
     title: str | None = None,
     threshold: float | None = None,
     n_bins: NBins = DEFAULT_N_BINS,
@@ -79,11 +74,10 @@ def report(
 
     rules = MultiLabel.of_file(policy)
     if rules is not None:
-        refuse_with_labels(name=name, images=images, kind=kind, columns=columns, positive=positive, title=title)
+        refuse_with_labels(name=name, images=images, title=title, **vars(reading))
         refuse_with_labels(threshold=threshold, groups=groups, group_file=group_file, figures=figures, raw=raw)
         _say_written([_page_of_labels(rules, sources, out)], [], as_json=as_json)
         return
-    columns = with_positive(columns, positive)
     shared: dict[str, Any] = {"threshold": threshold, "n_resamples": n_resamples, "pictures": pictures}
     shared |= {"data_dir": data_dir, "n_bins": n_bins, "groups": groups}
     if title is not None:
@@ -95,18 +89,19 @@ def report(
 
         if len(sources) > 1:
             raise invalid("sources", "be one study alone, or runs and files", f"{len(sources)} sources")
-        not_for_studies = {"policy": policy, "name": name, "images": images, "kind": kind, "columns": columns}
-        for argument, value in {**not_for_studies, "figures": figures}.items():
+        not_for_studies = {"policy": policy, "name": name, "images": images, "figures": figures}
+        for argument, value in (not_for_studies | reading.options()).items():
             if value is not None:
                 raise invalid(argument, "be left out for a study, whose runs have their own", str(value))
         _say_written(report_study(Study(sources[0]), out, raw=raw, **shared), [], as_json=as_json)
         return
     if figures is not None:
         require_matplotlib()
-    entries = _with_pictures(read_entries(sources, names=name or (), images=images, kind=kind, columns=columns))
+    entries = _with_pictures(read_entries(sources, names=name or (), images=images, **reading.options()))
     parts: dict[str, Any] = {"policy": policy, "raw": raw}
     made: Sequence[Path] = []
-    with working("Measuring ..."):
+    with steps() as progress:
+        progress("Measuring", 0, None)
         page = write_report(entries, out, **shared, **parts)
         if figures is not None:
             made = save_figures(entries, figures, n_bins=n_bins, groups=shared["groups"], **parts)

@@ -9,19 +9,16 @@ from cyclopts import App
 
 from calibrant.cli._shared import (
     Address,
-    Columns,
     ExecutorFlag,
     Json,
-    KindFlag,
     Many,
     Out,
     OutOr,
     PolicyFile,
-    Positive,
+    Reading,
     Switch,
     answer,
     refuse_with_labels,
-    with_positive,
 )
 from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput, did_you_mean, invalid
 from calibrant.files import refuse_overwriting
@@ -63,9 +60,7 @@ def fit(
     share: float | None = None,
     seed: int = 0,
     out: Out = None,
-    kind: KindFlag = None,
-    columns: Columns = None,
-    positive: Positive = None,
+    reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
     as_json: Json = False,
 ) -> None:
     """Choose the lowest threshold at which an accuracy can be promised, and write the policy.
@@ -117,11 +112,10 @@ def fit(
     from calibrant.decisions.risk_coverage import coverage_table
     from calibrant.runs import load_predictions, policy_path, source_path
 
-    columns = with_positive(columns, positive)
     path = source_path(source, "val")
     target = out or policy_path(path)
     refuse_overwriting([target], [path])
-    given = load_predictions(path, kind=kind, columns=columns)
+    given = load_predictions(path, **reading.options())
     stated = given
     if not per_class:
         stated = given.as_right_or_wrong()
@@ -136,7 +130,9 @@ def fit(
             fitting, search = start.calibrate(some), "split"
     elif not raw and (policy or target).is_file():
         start = Policy.load(policy or target).with_rule(None)
-    start = _remembering(start, target)
+    replaced = _replaced(target)
+    if replaced is not None:
+        start = start.remember(replaced.fits)
     cases = start.calibrate(start.unseen(given))
     drawn = _drawn(cases, weights, seed)
     costs: dict[str, Any] = {"cost_error": cost_error, "cost_review": cost_review}
@@ -145,13 +141,26 @@ def fit(
     if no_promise:
         rule = cheapest_threshold(drawn, **costs)
     else:
-        members: dict[str, Any] = {"per_class": per_class, "groups": groups, "clusters": clusters}
-        members |= {"per_group": per_group, "group_confidence": group_confidence}
-        members |= {"score": score, "fitting": fitting}
-        members |= {"search": search, "reserve": reserve, "seed": seed}
-        rule = choose_threshold(drawn, target_accuracy, confidence=confidence, **members, **costs)
+        rule = choose_threshold(
+            drawn,
+            target_accuracy,
+            confidence=confidence,
+            per_class=per_class,
+            groups=groups,
+            per_group=per_group,
+            group_confidence=group_confidence,
+            clusters=clusters,
+            score=score,
+            fitting=fitting,
+            search=search,
+            reserve=reserve,
+            seed=seed,
+            **costs,
+        )
     rule = _noted(rule, weights, seed, drawn, cases)
-    _warn_if_lost(target, automates=rule.automates)
+    if replaced is not None and replaced.automates and not rule.automates:
+        text = f"{target} automated some cases; the new policy, which replaces it, sends every case to a person."
+        warnings.warn(text, CalibrantWarning, stacklevel=2)
     start.with_rule(rule).save(target)
     rows = risk_coverage(drawn, **costs)
     figures = {"automation_rate": rule.automation_rate, "review_per_1000": rule.review_per_1000}
@@ -191,14 +200,6 @@ def _share_of(cases: "Predictions", share: float | None, seed: int, clusters: st
     return cases.split(share, seed=seed, clusters=clusters)[0]
 
 
-def _remembering(policy: "Policy", path: Path) -> "Policy":
-    """The policy, which also knows which rules the one that it replaces was fitted with."""
-    replaced = _replaced(path)
-    if replaced is None:
-        return policy
-    return policy.remember(replaced.fits)
-
-
 def _replaced(path: Path) -> "Policy | None":
     """The policy that is about to be replaced; None if there is nothing, or nothing that can be read."""
     from calibrant.decisions import Policy
@@ -209,14 +210,6 @@ def _replaced(path: Path) -> "Policy | None":
         return None
 
 
-def _warn_if_lost(path: Path, *, automates: bool) -> None:
-    """Warn if a policy that automates nothing is about to replace one that automates something."""
-    replaced = _replaced(path)
-    if replaced is not None and replaced.automates and not automates:
-        text = f"{path} automated some cases; the new policy, which replaces it, sends every case to a person."
-        warnings.warn(text, CalibrantWarning, stacklevel=2)
-
-
 @app.command
 def binary(
     source: Path,
@@ -225,13 +218,11 @@ def binary(
     sensitivity: float | None = 0.95,
     specificity: float | None = None,
     confidence: float = 0.95,
-    positive: Positive = None,
     weights: str | None = None,
     seed: int = 0,
     policy: PolicyFile = None,
     out: Annotated[Path, OutOr],
-    kind: KindFlag = None,
-    columns: Columns = None,
+    reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
     as_json: Json = False,
 ) -> None:
     """For two classes: promise a sensitivity, a specificity or both; what lies in between goes to a person.
@@ -253,15 +244,17 @@ def binary(
 
     path = source_path(source, "val")
     refuse_overwriting([out], [path, policy])
-    loaded = load_predictions(path, kind=kind, columns=with_positive(columns, positive))
+    loaded = load_predictions(path, **reading.options())
     start = Policy(2, class_names=loaded.class_names)
     if policy is not None:
         start = Policy.load(policy).with_rule(None)
-    start = _remembering(start, out)
+    replaced = _replaced(out)
+    if replaced is not None:
+        start = start.remember(replaced.fits)
     given = start.calibrate(start.unseen(loaded))
     cases = _drawn(given, weights, seed)
     promised: dict[str, Any] = {"sensitivity": sensitivity, "specificity": specificity, "confidence": confidence}
-    rule = choose_binary_rule(cases, positive=_class_number(positive, loaded), **promised)
+    rule = choose_binary_rule(cases, positive=_class_number(reading.positive, loaded), **promised)
     rule = _noted(rule, weights, seed, cases, given)
     start.with_rule(rule).save(out)
     answer(f"{rule.note}\nWrote {out}", {"rule": rule.to_dict(), "path": str(out)}, as_json=as_json)
@@ -328,9 +321,7 @@ def apply_(
     /,
     *,
     out: Annotated[Path, OutOr],
-    kind: KindFlag = None,
-    columns: Columns = None,
-    positive: Positive = None,
+    reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
     keep: Annotated[list[str] | None, Many] = None,
     executor: ExecutorFlag = "local",
     address: Address = None,
@@ -352,18 +343,17 @@ def apply_(
 
     rules = MultiLabel.of_file(policy)
     if rules is not None:
-        refuse_with_labels(kind=kind, columns=columns, positive=positive, keep=keep, address=address)
+        refuse_with_labels(keep=keep, address=address, **vars(reading))
         refuse_overwriting([out], [policy, source])
         decided = route_labels(rules, source, out)
         rows = [(label, *(f"{count:,}" for count in counts.values())) for label, counts in decided.items()]
         table = Table("Decisions", rows, ("label", "negative", "positive", "for a person"))
         answer(f"{table.text()}\nWrote {out}", {"decided": decided, "path": str(out)}, as_json=as_json)
         return
-    columns = with_positive(columns, positive)
     path = source_path(source, "test")
     refuse_overwriting([out], [policy, path])
     loaded = Policy.load(policy)
-    settings: dict[str, Any] = {"kind": kind, "columns": columns, "keep": keep or ()}
+    settings = {**reading.options(), "keep": keep or ()}
     with make_executor(executor, address=address, new_folder=out) as place:
         if place is None:
             counts = route_file(loaded, path, out, **settings)
@@ -380,9 +370,7 @@ def check(
     *,
     confidence: float = 0.95,
     strict: Annotated[bool, Switch] = False,
-    kind: KindFlag = None,
-    columns: Columns = None,
-    positive: Positive = None,
+    reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
     as_json: Json = False,
 ) -> None:
     """Say whether the promises of a policy held on labelled cases; exit code 1 if one did not.
@@ -398,13 +386,13 @@ def check(
 
     rules = MultiLabel.of_file(policy)
     if rules is not None:
-        refuse_with_labels(strict=strict, kind=kind, columns=columns, positive=positive)
+        refuse_with_labels(strict=strict, **vars(reading))
         checked = rules.check(rules.read(source), confidence=confidence)
         answer(rules.table_of_check(checked).text(), checked, as_json=as_json)
         if not all(all(result["held"].values()) for result in checked.values()):
             raise CheckFailed("a promise did not hold")
         return
-    cases = load_predictions(source, "test", kind=kind, columns=with_positive(columns, positive))
+    cases = load_predictions(source, "test", **reading.options())
     verdict = check_policy(Policy.load(policy), cases, confidence=confidence, strict=strict)
     answer(verdict.describe(), verdict.to_dict(), as_json=as_json)
     if verdict.broken:
@@ -422,9 +410,7 @@ def shortlist_(
     weights: str | None = None,
     seed: int = 0,
     out: Out = None,
-    kind: KindFlag = None,
-    columns: Columns = None,
-    positive: Positive = None,
+    reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
     as_json: Json = False,
 ) -> None:
     """Add a shortlist to a policy: for the cases that go to a person, the classes to show first.
@@ -444,7 +430,7 @@ def shortlist_(
     path, target = source_path(source, "test"), out or policy
     refuse_overwriting([target], [path])
     loaded = Policy.load(policy)
-    cases = load_predictions(path, kind=kind, columns=with_positive(columns, positive))
+    cases = load_predictions(path, **reading.options())
     loaded.warn_if_seen(cases)
     calibrated = loaded.calibrate(cases)
     drawn = _drawn(calibrated, weights, seed)

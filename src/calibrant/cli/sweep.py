@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from calibrant.cli._shared import Address, Assignments, DataDir, ExecutorFlag, Json, Many, OutOr, TrustCode, answer
+from cyclopts import Parameter
+
+from calibrant.cli._shared import Json, Many, OutOr, Running, answer
 from calibrant.own_code import trust_named
-from calibrant.scale import make_executor
 
 
 def sweep(
@@ -13,22 +14,15 @@ def sweep(
     method: str | None = None,
     data: str | None = None,
     model: str | None = None,
-    epochs: int | None = None,
     seed: int | None = None,
     search: Annotated[list[str] | None, Many] = None,
     trials: int = 20,
     timeout: float | None = None,
     objective: Literal["ece", "scaled-nll"] | None = None,
-    recipe: Path | None = None,
-    set_: Assignments = None,
     out: Annotated[Path, OutOr] = Path("sweep"),
-    storage: str | None = None,
+    storage: Annotated[str | None, Parameter(env_var="CALIBRANT_STORAGE")] = None,
     name: str | None = None,
-    jobs: int | None = None,
-    executor: ExecutorFlag = "local",
-    address: Address = None,
-    data_dir: DataDir = None,
-    trust_code: TrustCode = False,
+    running: Running = Running(),  # noqa: B008 (it cannot be changed)
     as_json: Json = False,
 ) -> None:
     """Search with three objectives: validation error, ECE or NLL after scaling, samples seen. Run it again to go on.
@@ -37,43 +31,34 @@ def sweep(
         method: Method whose settings are searched; flsd+h+unbiased by default.
         data: Data set.
         model: Network; by default the one that the data set's recipe names.
-        epochs: Epochs of every trial.
         seed: Seed of every trial.
         search: What to vary: a setting (drop), a range (drop=0.3:0.8, optimiser.lr=0.01:0.3:log) or values
             (schedule.kind=step,cosine). By default every setting of the method that has a usual range.
         trials: Trials in all, over all workers and earlier calls.
         timeout: Seconds after which no new trial begins.
         objective: The second objective: ece, or scaled-nll (validation NLL after temperature scaling).
-        recipe: Recipe (a file, or the name of one that ships) that all trials share; its method and seed are replaced.
-        set_: Any other recipe setting, as key=value. Repeatable.
         out: Folder of the sweep. Given alone, the sweep in it goes on.
-        storage: Optuna storage URL shared by workers on many machines; by default SQLite in the folder. The
-            environment variable CALIBRANT_STORAGE does the same and keeps a password out of the process list.
+        storage: Optuna storage URL shared by workers on many machines; by default SQLite in the folder. Give a URL with
+            a password in the environment variable instead: every user of a machine can read arguments.
         name: Name of the study in the storage.
-        jobs: Workers to start, each in a process of its own. By default 1, and on Ray as many as there is room for.
     """
     from calibrant.checks import whole
-    from calibrant.studies import plan_sweep, run_sweep
+    from calibrant.studies import Sweep, SweepSpec, run_sweep
     from calibrant.training.data.spec import own_data
-    from calibrant.training.settings import names_in, shared_recipe
+    from calibrant.training.settings import check_inputs
 
-    if jobs is not None:
-        whole("jobs", jobs, 1)
     whole("trials", trials, 1)
     trust_named(method, model, own_data(data))
-    flags = {"method": method, "data": data, "model": model, "seed": seed, "name": name, "search": search}
+    flags: dict[str, Any] = {"method": method, "data": data, "model": model, "seed": seed, "name": name}
+    flags |= {"search": search, "objective": objective, "recipe": running.shared_recipe() or None}
+    settings = running.named() | {key: value for key, value in flags.items() if value is not None}
     # First: if no cluster answers, no folder is made.
-    with make_executor(executor, address=address) as place:
-        made = plan_sweep(
-            out,
-            {**flags, "objective": objective},
-            recipe=shared_recipe(recipe, epochs, set_),
-            defaults=names_in(recipe),
-            storage=storage,
-            data_dir=data_dir,
-            trust_code=trust_code,
-        )
-        how: dict[str, Any] = {"jobs": jobs, "storage": storage, "data_dir": data_dir, "executor": place}
+    with running.opened() as how:
+        spec = None  # without settings, the sweep in the folder goes on
+        if settings:
+            spec = SweepSpec.parse(settings)
+            check_inputs([spec.base()], data_dir=running.data_dir)
+        made = Sweep(out, spec, storage=storage, trust_code=running.trust_code)
         outcome = run_sweep(made, trials=trials, timeout=timeout, **how)
     answer(outcome.describe(), outcome.content, as_json=as_json)
     outcome.raise_failures()

@@ -231,11 +231,7 @@ def coverage_curves(
 
 @styled
 def threshold_curves(
-    predictions: Predictions,
-    *,
-    n_bins: int = DEFAULT_N_BINS,
-    title: str = "",
-    ax: "Axes | None" = None,
+    predictions: Predictions, *, n_bins: int = DEFAULT_N_BINS, title: str = "", ax: "Axes | None" = None
 ) -> "Figure":
     """Share, accuracy and ECE of S, the samples at confidence `threshold` and above, for thresholds from 0.5 to 1.
 

@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from calibrant.errors import invalid
-from calibrant.report.style import (
-    GREY,
-    INK,
-    MARKERS,
-    PALETTE,
-    VERMILLION,
-    line_style,
-    new_figure,
-    percent_axis,
-    styled,
-)
+from calibrant.report.style import GREY, INK, MARKERS, PALETTE, VERMILLION, line_style, new_figure, percent_axis, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -113,11 +113,7 @@ def map_parts(
 
 
 def fold(
-    function: Callable[[Part], Any],
-    parts: Sequence[Part],
-    into: AccumulatorType,
-    *,
-    executor: Executor | None = None,
+    function: Callable[[Part], Any], parts: Sequence[Part], into: AccumulatorType, *, executor: Executor | None = None
 ) -> AccumulatorType:
     """Apply a function to each part as `map_parts` does, and call `into.merge` with each result, in order.
 

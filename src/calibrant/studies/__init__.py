@@ -8,7 +8,7 @@ from calibrant.studies.study_folder import Study, plan_study
 from calibrant.studies.study_outputs import report_study, run_ablation, run_study
 from calibrant.studies.study_results import summarise
 from calibrant.studies.study_spec import StudySpec, Variant
-from calibrant.studies.sweeps import Sweep, SweepSpec, plan_sweep, run_sweep
+from calibrant.studies.sweeps import Sweep, SweepSpec, run_sweep
 
 __all__ = [
     "Record",
@@ -21,7 +21,6 @@ __all__ = [
     "ablation_spec",
     "at_budgets",
     "plan_study",
-    "plan_sweep",
     "read_records",
     "record_run",
     "report_study",

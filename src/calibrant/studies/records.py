@@ -22,7 +22,8 @@ from calibrant.metrics import Evaluation, evaluate
 from calibrant.metrics.model_comparison import rests_on_few
 from calibrant.own_code import is_own
 from calibrant.predictions import Predictions
-from calibrant.studies.study_spec import Text, file_word, printable_text
+from calibrant.runs import Count, Epoch, NotNegative, Number, Scalar, Text
+from calibrant.studies.study_spec import file_word
 from calibrant.training import Recipe, Run, paper_recipe
 from calibrant.training.recipe import flatten
 
@@ -33,12 +34,9 @@ TABLED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "share@0.99", 
 
 # Types and bounds of the JSON. Anybody may have written a file, so it is checked as a whole before it is used.
 
-Number = Annotated[float, Field(allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=0, lt=2**53)]
-Digest = Annotated[str, Field(max_length=100), AfterValidator(printable_text)]
-Scalar = bool | int | Number | Text | None
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Digest = Annotated[Text, Field(max_length=100)]
 Setting = Scalar | list[Scalar] | list[list[Scalar]]
 Automation = dict[str, float | None]
 """`share` of the test images that is automated, `accuracy` of that share (None if it is empty); both `scaled_`; and
@@ -62,7 +60,7 @@ class _Recipe(_Model):
     """The parts of a recipe that tables need."""
 
     seed: Count
-    epochs: Annotated[int, Field(ge=1, lt=2**31)]
+    epochs: Epoch
     data: _Named
     model: _Named
     method: _Named
@@ -120,11 +118,11 @@ class _Best(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     select: Text
-    epoch: Annotated[int, Field(ge=1, lt=2**31)]
+    epoch: Epoch
     test: Evaluations
     test_scaled: Evaluations
     validation: EvaluationContent
-    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    temperature: Positive
 
 
 # Parts of a recipe that change neither the training nor the record of its last epoch.
@@ -186,25 +184,25 @@ class Record(BaseModel):
     test: Evaluations
     test_scaled: Evaluations
     validation: EvaluationContent
-    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    temperature: Positive
     temperature_notes: tuple[str, ...]
     best_validation: dict[Text, Number] | None
     samples_seen: Count
     samples_full: Annotated[int, Field(ge=1, lt=2**53)]
-    seen_share: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    seen_share: NotNegative
     samples_scored: Count = 0
-    train_seconds: Seconds
-    seconds: Seconds
-    later_seconds: Seconds | None = None
+    train_seconds: NotNegative
+    seconds: NotNegative
+    later_seconds: NotNegative | None = None
     later_samples: Count | None = None
     concurrent_runs: Count | None
     steps_mode: Text | None
     environment: dict[Text, Scalar]
     predictions_sha256: PredictionDigests
     automation: dict[Text, Annotated[Automation, _as_in(_Automation)]] | None = Field(default=None, alias="takeover")
-    validation_nll_scaled: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    flops: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    flops_full: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    validation_nll_scaled: NotNegative | None = None
+    flops: NotNegative | None = None
+    flops_full: Positive | None = None
     best: Annotated[dict[str, Any], _as_in(_Best)] | None = None
 
     @model_validator(mode="after")

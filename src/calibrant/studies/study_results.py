@@ -175,6 +175,7 @@ def summarise_row(label: str, records: Sequence[Record]) -> Row:
             for name in SHOWN
         }
 
+    figures = ("validation_ece", "temperature", "samples_seen", "seen_share", "compute_share", "train_seconds")
     return Row(
         label=label,
         seeds=tuple(record.seed for record in ordered),
@@ -182,16 +183,11 @@ def summarise_row(label: str, records: Sequence[Record]) -> Row:
         scaled=metrics(scaled=True),
         ece_15_bins=estimate([record.value("ece", n_bins=15) for record in ordered]),
         scaled_ece_15_bins=estimate([record.value("ece", n_bins=15, scaled=True) for record in ordered]),
-        validation_ece=estimate([record.validation_ece for record in ordered]),
-        temperature=estimate([record.temperature for record in ordered]),
-        samples_seen=estimate([float(record.samples_seen) for record in ordered]),
-        seen_share=estimate([record.seen_share for record in ordered]),
-        compute_share=estimate([record.compute_share for record in ordered]),
-        train_seconds=estimate([record.train_seconds for record in ordered]),
         concurrent_runs=tuple(record.concurrent_runs for record in ordered),
         automation=_automation(ordered),
         validation_nll_scaled=estimate([record.validation_nll_scaled for record in ordered]),
         method=ordered[0].method,
+        **{name: estimate([float(getattr(record, name)) for record in ordered]) for name in figures},
     )
 
 

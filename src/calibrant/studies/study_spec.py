@@ -5,24 +5,14 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import tomli_w
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml, write_text
 from calibrant.own_code import is_own
+from calibrant.runs import Text
 from calibrant.training import Recipe, paper_recipe
 from calibrant.training.recipe import Settings, flatten
-
-
-def printable_text(text: str) -> str:
-    """Return the text; raise if it contains control characters."""
-    if not text.isprintable():
-        raise ValueError("label and names must be text without control characters")
-    return text
-
-
-Text = Annotated[str, Field(max_length=1000), AfterValidator(printable_text)]
-"""A name of at most 1,000 printable characters."""
 
 
 class _Part(Settings):

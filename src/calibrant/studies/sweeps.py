@@ -4,10 +4,9 @@
 """
 
 import json
-import os
 import sqlite3
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,18 +22,10 @@ from calibrant.report import pareto_picture, save_figure
 from calibrant.scale import Executor, Task, run_tasks
 from calibrant.studies.study_outputs import Outcome
 from calibrant.tables import Displayed, Table, counted
-from calibrant.training import (
-    Recipe,
-    Reporter,
-    TrainingDiverged,
-    make_reporter,
-    methods,
-    paper_recipe,
-    train_or_resume,
-)
+from calibrant.training import Recipe, Reporter, TrainingDiverged, make_reporter, methods, paper_recipe, train_or_resume
 from calibrant.training.final_weights import selection_figure
 from calibrant.training.recipe import Settings, recipe_keys, suggest_key
-from calibrant.training.settings import check_inputs
+from calibrant.training.settings import literal
 from calibrant.training.setup import load_data
 
 if TYPE_CHECKING:
@@ -46,8 +37,6 @@ CALIBRATION = {"ece": "validation ECE", "scaled-nll": "validation NLL +TS"}
 # A worker that is silent for the grace period counts as lost. Its trial is then begun again by another worker.
 _HEARTBEAT_SECONDS = 15
 _GRACE_SECONDS = 60
-# Worker processes read it, too: it keeps a password out of the process list.
-_STORAGE = "CALIBRANT_STORAGE"
 
 
 # What is varied.
@@ -135,7 +124,7 @@ def _parse(word: str, settings: Any) -> tuple[str, Range | Categorical]:
         return name, _USUAL[name]
     if ":" in text:
         return name, _range(word, text)
-    values = tuple(_number(part) for part in text.split(","))
+    values = tuple(literal(part) for part in text.split(","))
     if len(values) < 2:
         raise invalid("search", "offer at least two values", repr(word), f"For example {name}=LOW:HIGH or {name}=A,B.")
     return name, Categorical(values)
@@ -143,7 +132,7 @@ def _parse(word: str, settings: Any) -> tuple[str, Range | Categorical]:
 
 def _range(word: str, text: str) -> Range:
     low, high, *rest = text.split(":")
-    ends = [_number(low), _number(high)]
+    ends = [literal(low), literal(high)]
     if rest not in ([], ["log"]) or not all(isinstance(end, int | float) for end in ends) or not ends[0] < ends[1]:
         raise invalid("search", "be NAME=LOW:HIGH or NAME=LOW:HIGH:log with LOW < HIGH", repr(word))
     if rest and ends[0] <= 0:
@@ -151,15 +140,6 @@ def _range(word: str, text: str) -> Range:
     if not all(isinstance(end, int) for end in ends):
         ends = [float(end) for end in ends]
     return Range(ends[0], ends[1], log=bool(rest))
-
-
-def _number(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return {"true": True, "false": False}.get(text, text)
 
 
 # The search.
@@ -245,6 +225,7 @@ class Sweep(Displayed):
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise output_error(self.path, error) from error
+        self.storage = storage
         self._url = storage or f"sqlite:///{self.path / 'sweep.db'}"
         try:
             self.study = self._open(self._url, sampler_seed)
@@ -396,43 +377,12 @@ def _essence(recipe: Recipe) -> dict[str, Any]:
 # Running it, here or in several processes.
 
 
-def plan_sweep(
-    folder: str | Path,
-    settings: Mapping[str, Any],
-    *,
-    recipe: Mapping[str, Any] | None = None,
-    defaults: Mapping[str, str] | None = None,
-    storage: str | None = None,
-    data_dir: Path | None = None,
-    trust_code: bool = False,
-) -> Sweep:
-    """Return the sweep that the settings describe. Without settings, return the one in the folder.
-
-    Args:
-        folder: Folder of the sweep.
-        settings: `method`, `data`, `model`, `seed`, `name`, `search`, `objective`. None is not set.
-        recipe: Dotted recipe keys that all trials share.
-        defaults: `data` and `model` if the settings name none.
-        storage: Optuna storage URL. None: the environment variable CALIBRANT_STORAGE, else SQLite in the folder.
-        data_dir: Folder of the image sets.
-        trust_code: Whether to run code of the user's own that was not used on this machine before.
-    """
-    merged: dict[str, Any] = dict(defaults or {})
-    merged |= {key: value for key, value in settings.items() if value is not None}
-    spec = None
-    if merged or recipe:
-        spec = SweepSpec.parse({**merged, "recipe": dict(recipe or {})})
-        check_inputs([spec.base()], data_dir=data_dir)
-    return Sweep(folder, spec, storage=storage or os.environ.get(_STORAGE), trust_code=trust_code)
-
-
 def run_sweep(
     sweep: Sweep,
     *,
     trials: int,
     timeout: float | None = None,
     jobs: int | None = None,
-    storage: str | None = None,
     data_dir: Path | None = None,
     executor: Executor | None = None,
 ) -> Outcome:
@@ -443,7 +393,6 @@ def run_sweep(
         trials: Number of trials in all, over all processes and earlier calls.
         timeout: Seconds after which no new trial begins.
         jobs: Number of processes; 1 searches in this one. None: 1, or as many as the executor can run at once.
-        storage: Optuna storage URL, for the processes.
         data_dir: Folder of the image sets.
         executor: Where the processes run. None: this machine. Other machines must see the folder of the sweep.
     """
@@ -458,7 +407,7 @@ def run_sweep(
         arguments = [str(trials), "-" if timeout is None else str(timeout)]
         if data_dir is not None:
             arguments.append(str(data_dir))
-        tasks = [_worker(sweep, number, arguments, storage) for number in range(1, jobs + 1)]
+        tasks = [_worker(sweep, number, arguments) for number in range(1, jobs + 1)]
         if executor is not None:
             executor.check_shared(sweep.path.absolute() / "sweep.toml")
         ended = run_tasks(tasks, jobs=jobs, executor=executor)
@@ -474,12 +423,12 @@ def run_sweep(
     return outcome
 
 
-def _worker(sweep: Sweep, number: int, arguments: Sequence[str] = (), storage: str | None = None) -> Task:
+def _worker(sweep: Sweep, number: int, arguments: Sequence[str] = ()) -> Task:
     """Return the task of one worker process."""
     environment = {}
-    url = storage or os.environ.get(_STORAGE)
-    if url is not None:
-        environment[_STORAGE] = url
+    if sweep.storage is not None:
+        # A variable, because every user of a machine can read arguments, and the URL may contain a password.
+        environment["CALIBRANT_STORAGE"] = sweep.storage
     return Task(
         f"worker {number}",
         "calibrant.studies",
