@@ -1,18 +1,18 @@
 """What mirrored and shifted views at test time gain, beside networks that cost as much.
 
-Run: python benchmarks/views.py RUN [--data-dir DIR] [--networks RUN ...] [--out results/benchmarks/views.txt]
+Run: python benchmarks/views.py [RUN] [--data-dir DIR] [--networks RUN ...] [--out results/benchmarks/views.txt]
      python benchmarks/views.py fashion-mnist.npz [--epochs 3] [--out FILE]
 
 With a run folder: its network predicts with two views (mirror) and six (mirror+shift); one view is what the run has.
-Beside it the logits of other networks are averaged (`--networks`, runs on the same data): two of them cost as much as
-two views when predicting, and one training more.
+With `--networks`, beside it or alone, the logits of several runs on the same data are averaged: two of them cost as
+much as two views when predicting, and one training more.
 
 With an npz of pictures two small networks are trained on the CPU with mirrored pictures: one, and one that is 1.42
 times as wide and so costs twice as much.
 
 Shares decided alone: each of 100 splits fits a policy (score "auto") on 5,000 cases, and the others show what it
 decides. The cases are validation and test cases of a run, or the test cases of the npz. In brackets the difference from
-one view on the same splits with its 95 % interval, which is about the splits and not about other networks.
+the first line on the same splits with its 95 % interval, which is about the splits and not about other networks.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def cases_of(run: Run) -> Predictions:
     return joined([run.predictions("val"), run.predictions("test")])
 
 
-def of_run(path: Path, data_dir: Path | None, others: list[Path]) -> dict[str, Predictions]:
+def of_run(path: Path, data_dir: Path | None) -> dict[str, Predictions]:
     found = {"one view": cases_of(Run(path))}
     with tempfile.TemporaryDirectory() as folder:
         for views, name in (("mirror", "mirror (2 views)"), ("mirror+shift", "mirror+shift (6 views)")):
@@ -98,12 +98,15 @@ def of_run(path: Path, data_dir: Path | None, others: list[Path]) -> dict[str, P
             again = predict_again(path, Path(folder) / views, views=views, data_dir=data_dir)
             print(f"{name}: {time.process_time() - start:.1f} s of CPU", flush=True)
             found[name] = cases_of(again)
-    networks = [cases_of(Run(other)) for other in others]
-    for cases in networks:
-        assert (cases.targets == found["one view"].targets).all()
+    return found
+
+
+def of_networks(paths: list[Path]) -> dict[str, Predictions]:
+    networks = [cases_of(Run(path)) for path in paths]
+    found = {}
     for count in range(1, len(networks) + 1):
         logits = np.mean([cases.logits for cases in networks[:count]], axis=0)
-        found[f"{count} other network(s)"] = Predictions.from_logits(logits, networks[0].targets)
+        found[f"networks: {count}"] = Predictions.from_logits(logits, networks[0].targets)
     return found
 
 
@@ -120,21 +123,25 @@ def shares_of(cases: Predictions) -> dict[float, list[float]]:
 def main() -> None:
     warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=Path)
+    parser.add_argument("source", type=Path, nargs="?")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--networks", type=Path, nargs="*", default=[])
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    if arguments.source.is_dir():
-        found = of_run(arguments.source, arguments.data_dir, arguments.networks)
-    else:
-        found = small_networks(arguments.source, arguments.epochs)
-    command = f"$ python benchmarks/views.py {arguments.source.name}"
+    found: dict[str, Predictions] = {}
+    command = "$ python benchmarks/views.py"
+    if arguments.source is not None:
+        command += f" {arguments.source.name}"
+        if arguments.source.is_dir():
+            found = of_run(arguments.source, arguments.data_dir)
+        else:
+            found = small_networks(arguments.source, arguments.epochs)
     if arguments.networks:
         command += f" --networks {' '.join(path.name for path in arguments.networks)}"
+        found |= of_networks(arguments.networks)
     lines = [command]
-    plain = shares_of(found["one view"])
+    plain = shares_of(next(iter(found.values())))
     for name, cases in found.items():
         shares = shares_of(cases)
         alone = ", ".join(f"{shown(shares[target], plain[target], 100)} % at {100 * target:g} %" for target in TARGETS)
