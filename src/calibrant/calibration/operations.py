@@ -159,17 +159,11 @@ class Symbol:
 
 @dataclass
 class Recorder:
-    """Write operations down instead of computing them. See `NumPyOperations`.
+    """Write operations down instead of computing them. See `NumPyOperations`."""
 
-    Attributes:
-        prefix: Begins the name of everything that is recorded.
-        steps_taken: The steps in order.
-        constants: Arrays that the steps read, by name.
-    """
-
-    prefix: str = ""
+    prefix: str = ""  # begins the name of everything that is recorded
     steps_taken: list[Step] = field(default_factory=list)
-    constants: dict[str, NDArray[Any]] = field(default_factory=dict)
+    constants: dict[str, NDArray[Any]] = field(default_factory=dict)  # arrays that the steps read, by name
 
     def input(self, name: str) -> Symbol:
         """An array that is there when the steps are repeated."""

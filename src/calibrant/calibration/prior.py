@@ -19,11 +19,11 @@ _SMALLEST_SINGULAR = 1e-6
 class PriorCorrection:
     """p'(k | x) proportional to p(k | x) * shares[k] / trained[k]: the same evidence, another prior.
 
-    It is right where each class looks as it did and only the shares of the classes differ, and where the probabilities
-    were calibrated for the old shares: calibrate first, then correct.
+    It is right if each class looks as it did, only the shares of the classes differ, and the probabilities were
+    calibrated for the old shares: calibrate first, then correct.
 
     Args:
-        trained: Share of each class where the model was trained or calibrated, shape (K,); counts will do.
+        trained: Share of each class in training or calibration, shape (K,); counts will do.
         shares: Share of each class at deployment, shape (K,); counts will do. `estimate` finds them without labels.
 
     >>> correct = PriorCorrection([0.5, 0.5], [0.9, 0.1])

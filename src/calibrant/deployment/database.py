@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from calibrant.deployment.decision import COLUMNS
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, importing, invalid, one_line
@@ -295,25 +295,15 @@ class Database:
             raise InvalidInput(message) from error
 
 
-class Decisions(Protocol):
+class _ServerDecisions:
     """The decisions of a log inside a transaction."""
 
-    def numbers(self, ids: Sequence[str]) -> dict[str, int]:
-        """The sequence number of each id that was decided before."""
-
-    def last(self) -> int:
-        """The last sequence number; 0 in an empty log."""
-
-    def insert(self, rows: list[dict[str, Any]]) -> None:
-        """Add rows, which have the same columns in the same order."""
-
-
-class _ServerDecisions:
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self._table = tables().decisions
 
     def numbers(self, ids: Sequence[str]) -> dict[str, int]:
+        """The sequence number of each id that was decided before."""
         columns = self._table.c
         query = sqlalchemy().select(columns.id, columns.sequence).where(columns.id.in_(ids))
         return {row.id: row.sequence for row in self._connection.execute(query)}
@@ -322,10 +312,13 @@ class _ServerDecisions:
         return last_number(self._connection, self._table)
 
     def insert(self, rows: list[dict[str, Any]]) -> None:
+        """Add rows, which have the same columns in the same order."""
         self._connection.execute(self._table.insert(), rows)
 
 
 class _SqliteDecisions:
+    """The same without SQLAlchemy."""
+
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._table = tables().decisions.name
@@ -343,6 +336,9 @@ class _SqliteDecisions:
         names = ", ".join(rows[0])
         statement = f"INSERT INTO {self._table} ({names}) VALUES ({_marks(rows[0])})"  # noqa: S608 (no value is in it)
         self._connection.executemany(statement, [tuple(row.values()) for row in rows])
+
+
+Decisions = _ServerDecisions | _SqliteDecisions
 
 
 def _marks(values: Sized) -> str:

@@ -31,19 +31,12 @@ Outside = Literal["refuse", "review"]
 
 @dataclass(frozen=True)
 class Scored:
-    """Cases after the network and before the policy.
+    """Cases after the network and before the policy."""
 
-    Attributes:
-        scores: What the network gives, (n, K).
-        ids: A name for each case.
-        extras: Other facts about each case.
-        outside: Row and reason of each case outside the ranges of the model.
-    """
-
-    scores: NDArray[Any]
+    scores: NDArray[Any]  # (n, K)
     ids: Sequence[str]
     extras: Sequence[Mapping[str, Extra]]
-    outside: Mapping[int, str]
+    outside: Mapping[int, str]  # row and reason of each case outside the ranges of the model
 
 
 class Decider:
@@ -265,9 +258,7 @@ class Decider:
 
 def policy_for(n_classes: int, policy: PolicyLike | None, class_names: Sequence[str] | None) -> Policy:
     """The policy of a model with this many classes; one that automates nothing if none is given."""
-    found = Policy(n_classes)
-    if policy is not None:
-        found = as_policy(policy)
+    found = Policy(n_classes) if policy is None else as_policy(policy)
     if found.n_classes != n_classes:
         raise invalid("policy", f"be made for the model's {n_classes} classes", f"one for {found.n_classes} classes")
     found.routing  # noqa: B018 (a rule for sensitivity and specificity is refused)

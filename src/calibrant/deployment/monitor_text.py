@@ -2,7 +2,7 @@
 
 from calibrant.deployment.signals import PROMISED, GroupShare, Signal
 from calibrant.deployment.watch import Watched
-from calibrant.tables import Table, plain_table
+from calibrant.tables import plain_table
 
 SIGNAL_HEADINGS = ("test", "of", "cases", "expected", "seen", "interval", "false alarms", "evidence", "alarm at case")
 SHARE_HEADINGS = ("share of right cases", "of", "cases", "seen", "95 % interval")
@@ -69,22 +69,21 @@ def _whose(signal: Signal) -> str:
 
 def findings(watched: Watched) -> list[str]:
     """One sentence per alarm."""
-    return [_finding(watched, signal) for signal in watched.alarms]
-
-
-def _finding(watched: Watched, signal: Signal) -> str:
-    assert signal.alarm is not None
-    assert signal.since is not None
-    when = f"Noticed at {_case(watched, signal.alarm)}, drifting since about {_case(watched, signal.since)}"
-    if signal.about not in PROMISED:
-        detail = f" ({signal.detail})" if signal.detail else ""
-        return f"The {signal.about} changed{detail}. {when}."
-    what = PROMISED[signal.about]
-    return (
-        f"{what[0].upper()}{what[1:]} of {_whose(signal)}: {100 * signal.expected:g} % promised, "
-        f"{100 * (signal.seen or 0):.2f} % seen in {signal.cases:,} labelled cases, "
-        f"{100 * (signal.since_seen or 0):.2f} % since then. {when}."
-    )
+    sentences = []
+    for signal in watched.alarms:
+        first, last = _case(watched, signal.since or 1), _case(watched, signal.alarm or 1)
+        when = f"Noticed at {last}, drifting since about {first}"
+        if signal.about in PROMISED:
+            what = PROMISED[signal.about]
+            sentences.append(
+                f"{what[0].upper()}{what[1:]} of {_whose(signal)}: {100 * signal.expected:g} % promised, "
+                f"{100 * (signal.seen or 0):.2f} % seen in {signal.cases:,} labelled cases, "
+                f"{100 * (signal.since_seen or 0):.2f} % since then. {when}."
+            )
+        else:
+            detail = f" ({signal.detail})" if signal.detail else ""
+            sentences.append(f"The {signal.about} changed{detail}. {when}.")
+    return sentences
 
 
 def _case(watched: Watched, case: int) -> str:
@@ -178,11 +177,6 @@ def describe(watched: Watched) -> str:
         lines.append(plain_table(SHARE_HEADINGS, [share_row(share) for share in watched.described], title=SHARE_TITLE))
     lines += [f"- {step}" for step in advice(watched)]
     return "\n".join(lines)
-
-
-def watched_overview(watched: Watched) -> Table:
-    """The headline and a row per test."""
-    return Table(headline(watched), [signal_row(signal) for signal in watched.signals], SIGNAL_HEADINGS)
 
 
 def share_row(share: GroupShare) -> tuple[str, ...]:

@@ -52,34 +52,21 @@ def library(name: str, extra: str = "export") -> Any:
 
 @dataclass(frozen=True)
 class Judged:
-    """Scores after a policy.
+    """Scores after a policy."""
 
-    Attributes:
-        probabilities: Calibrated, (n, K) float64.
-        routed: Decisions of the rule.
-        listed: With a shortlist: the classes for a person, (n, K); none for automated cases.
-    """
-
-    probabilities: NDArray[np.float64]
+    probabilities: NDArray[np.float64]  # calibrated, (n, K)
     routed: Routed
-    listed: NDArray[np.bool_] | None
+    listed: NDArray[np.bool_] | None  # with a shortlist: the classes for a person, (n, K); none for automated cases
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """What is known about a model besides its network.
-
-    Attributes:
-        inputs: What it was exported for.
-        network: SHA-256 of the network: of its weights, or of its file.
-        policy: How its scores become decisions.
-        kind: What the network gives.
-    """
+    """What is known about a model besides its network."""
 
     inputs: tuple[InputSpec, ...]
-    network: str
+    network: str  # SHA-256 of its weights, or of its file
     policy: Policy
-    kind: Kind = "logits"
+    kind: Kind = "logits"  # what the network gives
 
     def __post_init__(self) -> None:
         """Refuse a calibrator that was fitted on another kind of scores, and thresholds per group."""

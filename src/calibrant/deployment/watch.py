@@ -101,9 +101,9 @@ class Watched(Displayed):
         return place
 
     def _overview(self) -> Table:
-        from calibrant.deployment.monitor_text import watched_overview
+        from calibrant.deployment.monitor_text import SIGNAL_HEADINGS, headline, signal_row
 
-        return watched_overview(self)
+        return Table(headline(self), [signal_row(signal) for signal in self.signals], SIGNAL_HEADINGS)
 
     def to_dict(self, *, curves: bool = False) -> dict[str, Any]:
         """Plain JSON values."""

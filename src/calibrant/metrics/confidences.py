@@ -38,6 +38,7 @@ class Step:
     gap: Floats
 
 
+@dataclass(eq=False)
 class Ranked:
     """Rows in ascending order of confidence, with equal confidences in one group.
 
@@ -45,10 +46,10 @@ class Ranked:
     of their weights, how many of them are wrong, and sums of squared weights, None if sizes are numbers of rows.
     """
 
-    def __init__(
-        self, confidence: NDArray[Any], size: NDArray[Any], wrong: NDArray[Any], square: Floats | None = None
-    ) -> None:
-        self.confidence, self.size, self.wrong, self.square = confidence, size, wrong, square
+    confidence: NDArray[Any]
+    size: NDArray[Any]
+    wrong: NDArray[Any]
+    square: Floats | None = None
 
     @classmethod
     def of_rows(cls, confidence: NDArray[Any], correct: NDArray[np.bool_], weights: Floats | None = None) -> "Ranked":

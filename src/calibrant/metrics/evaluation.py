@@ -117,8 +117,8 @@ class Evaluation(Result):
         n_classes: Classes; "classes" in JSON.
         n_bins: Bins of the binned metrics.
         metrics: Value of each metric of all rows by name, None if it is not defined (AUROC if all rows are right; NLL
-            for a class and its confidence). An
-            NLL is infinite if a target has probability 0 (null in JSON). In JSON these keys stand beside the others.
+            for a class and its confidence). An NLL is infinite if a target has probability 0 (null in JSON). In JSON
+            these keys are among the others.
         noise_floor: Mean ECE of a perfectly calibrated model with these confidences.
         noise_floor_95: Its 95 % quantile.
         thresholds: The high-confidence sets.

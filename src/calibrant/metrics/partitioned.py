@@ -5,7 +5,7 @@ per row for float32 probabilities, eight for others. Everything else adds up. Th
 the rounding of float64 additions in another order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -70,7 +70,7 @@ def evaluate_parts(
     parts = opened.parts()
     if executor is not None:
         executor.check_shared(*(Path(part.where) for part in (parts[0], parts[-1])))
-    total = _added(part for part in map_parts(partial(_read_part, n_bins=n_bins), parts, executor) if part is not None)
+    total = _added(map_parts(partial(_read_part, n_bins=n_bins), parts, executor))
     if total is None:
         raise InvalidInput(f"{source} must have at least one row, got none.")
     ranked = Ranked.of_keys(np.concatenate(total.keys))
@@ -92,12 +92,12 @@ def _read_block(predictions: Predictions, n_bins: int, precision: Precision) -> 
     return _PartialSums(sums, noise, [sort_keys(confidence, rows.correct)])
 
 
-def _added(sums: Iterator[_PartialSums]) -> _PartialSums | None:
+def _added(sums: Iterable[_PartialSums | None]) -> _PartialSums | None:
     total: _PartialSums | None = None
     for each in sums:
         if total is None:
             total = each
-        else:
+        elif each is not None:
             total.add(each)
     return total
 
