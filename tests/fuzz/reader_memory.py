@@ -94,9 +94,9 @@ def _served() -> object:
 
 
 def _streamed() -> object:
-    from calibrant.training.data import stream_dataset
+    from calibrant.training.data import open_dataset
 
-    found = stream_dataset("folder:pictures?size=64")
+    found = open_dataset("folder:pictures?size=64", data_path="stream").data
     return found.train.__getitems__(range(len(found.train)))
 
 

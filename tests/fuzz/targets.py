@@ -242,9 +242,9 @@ def _labelled(here: Path) -> Any:
 
 
 def _streamed(here: Path) -> Any:
-    from calibrant.training.data import stream_dataset
+    from calibrant.training.data import open_dataset
 
-    found = stream_dataset(f"folder:{here}/pictures")
+    found = open_dataset(f"folder:{here}/pictures", data_path="stream").data
     return [each[row] for each in (found.train, found.test) for row in range(len(each))]
 
 

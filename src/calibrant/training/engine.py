@@ -98,9 +98,7 @@ def resume(
     reporter: Reporter | None = None,
     trust_code: bool = False,
 ) -> Run:
-    """Continue a run that was stopped, from its newest sound checkpoint, to the numbers it would have had anyway.
-
-    A run that is finished is returned as it is.
+    """Continue a stopped run from its newest sound checkpoint to the same numbers; a finished run is returned as it is.
 
     Args:
         path: The run folder.

@@ -19,6 +19,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -326,20 +327,8 @@ class _SendingReporter(Reporter):
     """Sends what it gets to the process that waits, which itself knows when the run has stopped."""
 
     def __init__(self, sender: Connection) -> None:
-        self._sender = sender
+        for kind in ("start", "begin_epoch", "step", "end_epoch"):
+            setattr(self, kind, partial(self._send, sender, kind))
 
-    def start(self, run: Any, done: int) -> None:
-        """Send."""
-        self._sender.send(("start", (run, done)))
-
-    def begin_epoch(self, epoch: int, steps: int) -> None:
-        """Send."""
-        self._sender.send(("begin_epoch", (epoch, steps)))
-
-    def step(self) -> None:
-        """Send."""
-        self._sender.send(("step", ()))
-
-    def end_epoch(self, line: dict[str, Any]) -> None:
-        """Send."""
-        self._sender.send(("end_epoch", (line,)))
+    def _send(self, sender: Connection, kind: str, *content: object) -> None:
+        sender.send((kind, content))

@@ -11,7 +11,7 @@ from calibrant.training.data.dataset import (
 )
 from calibrant.training.data.folder import StreamedDataset, StreamedImages
 from calibrant.training.data.inventory import check_dataset, list_datasets
-from calibrant.training.data.load import extent_of, load_dataset, open_dataset, stream_dataset
+from calibrant.training.data.load import extent_of, load_dataset, open_dataset
 from calibrant.training.data.public_sets import data_dirs, fetch_dataset
 
 __all__ = [
@@ -31,5 +31,4 @@ __all__ = [
     "normalise",
     "open_dataset",
     "split_validation",
-    "stream_dataset",
 ]

@@ -155,17 +155,6 @@ def _load_digits() -> Dataset:
     return Dataset("digits", train, test, names, mean, std, augmentation, origin="scikit-learn")
 
 
-def stream_dataset(spec: str) -> StreamedDataset:
-    """Open `folder:DIR` to decode its pictures as they are needed.
-
-    A sample of the training pictures, or all of a small set, is decoded here, for the statistics of the channels.
-    """
-    parsed = parse_spec(spec)
-    if parsed.kind != "folder" or not parsed.path:
-        raise invalid("data", "be folder:DIR to be streamed", repr(spec))
-    return stream_folder(list_folder(parsed), Form.of(parsed))
-
-
 class Opened(NamedTuple):
     """A set to train on, and why it was loaded or is streamed; empty if there was no choice."""
 
@@ -185,9 +174,12 @@ def open_dataset(
         progress: As for `load_dataset`; not called for a set that is streamed.
     """
     parsed = parse_spec(spec)
+    is_folder = parsed.kind == "folder" and parsed.path
     if data_path == "stream":
-        return Opened(stream_dataset(spec))
-    if data_path != "auto" or parsed.kind != "folder" or not parsed.path:
+        if not is_folder:
+            raise invalid("data", "be folder:DIR to be streamed", repr(spec))
+        return Opened(stream_folder(list_folder(parsed), Form.of(parsed)))
+    if data_path != "auto" or not is_folder:
         return Opened(load_dataset(spec, data_dir=data_dir, progress=progress))
     form, found, memory = Form.of(parsed), list_folder(parsed), pixel_memory()
     height, width = found.decode_first(form).shape[2:]
