@@ -57,7 +57,7 @@ Floats = NDArray[np.float64]
 SEED = 20261118
 LEVEL = 0.05  # of intervals, of the monitor and of Holm's test
 JUST_BELOW = 1e-9
-SEARCHES = ("rule", "rule, split search", "rule, both searches")
+SEARCHES = ("rule", "rule, split search")
 
 
 @dataclass
@@ -322,7 +322,6 @@ PROMISES: dict[str, Callable[..., Any]] = {
     "rule per class": lambda *of: a_rule(*of, per_class=True),
     "rule with costs": lambda *of: a_rule(*of, cost_error=12.0, cost_review=1.0),
     "rule, split search": lambda *of: a_rule(*of, search="split", seed=of[2]),
-    "rule, both searches": lambda *of: a_rule(*of, search="both", seed=of[2]),
     "rule, best of 8 candidates": candidates,
     "supported accuracy": supported,
     "rule for groups": lambda *of: a_rule(*of, groups="group"),

@@ -406,7 +406,7 @@ def test_a_threshold_per_group(calibrant, tmp_path):
     site = np.array(["a", "b"])[np.arange(3000) % 2]
     draw(3000, seed=0, extras={"site": site}).save(tmp_path / "val.csv")
     fitted = ("route", "fit", tmp_path / "val.csv", "--target-accuracy", 0.95, "--per-group", "site")
-    code, out, err = calibrant(*fitted, "--search", "both", "--reserve", 0.1)
+    code, out, err = calibrant(*fitted, "--search", "split", "--reserve", 0.1)
     assert (code, err) == (0, "")
     assert "in 2 of 2 groups of 'site' (a, b)" in out
     policy = tmp_path / "policy.json"

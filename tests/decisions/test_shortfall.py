@@ -89,17 +89,15 @@ def test_the_split_search_automates_more_for_an_overconfident_model():
         search: np.mean(
             [choose_threshold(overconfident(s), 0.95, search=search, seed=s).automation_rate for s in range(40)]
         )
-        for search in ("fixed", "split", "both")
+        for search in ("fixed", "split")
     }
     assert shares["split"] > shares["fixed"] + 0.05
-    assert shares["both"] > shares["fixed"]
 
 
-@pytest.mark.parametrize("search", ["split", "both"])
-def test_a_split_search_keeps_the_promise(search):
+def test_a_split_search_keeps_the_promise():
     """Just below the target at every threshold: whatever is automated breaks it."""
     cases = [edge(seed, 250, 0.9 - 1e-9) for seed in range(DRAWS)]
-    broken = sum(choose_threshold(each, 0.9, confidence=0.9, search=search).automates for each in cases)
+    broken = sum(choose_threshold(each, 0.9, confidence=0.9, search="split").automates for each in cases)
     assert binomtest(broken, DRAWS, 0.1, alternative="greater").pvalue > 1e-3
 
 

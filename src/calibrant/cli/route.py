@@ -51,7 +51,7 @@ def fit(
     cost_review: float | None = None,
     cost_matrix: Path | None = None,
     no_promise: Annotated[bool, Switch] = False,
-    search: Literal["fixed", "split", "both"] = "fixed",
+    search: Literal["fixed", "split"] = "fixed",
     score: str | None = None,
     reserve: float = 0.0,
     calibrate: Annotated[bool, Switch] = False,
@@ -85,7 +85,7 @@ def fit(
             both headed by the names of the classes.
         no_promise: With costs: the cheapest threshold on these cases, without a promise.
         search: How thresholds are found; decide on it before you look. split spends a quarter of the cases to find
-            where to start, for models whose confidences are far off; both divides the level between the two.
+            where to start, for models whose confidences are far off.
         score: How cases are ranked: probability (default), margin, entropy, pnorm2, pnorm4, or auto, which
             keeps the default unless another is better beyond chance. It is chosen on the cases of --calibrate, or on a
             quarter of the cases, never on those that carry the promise.

@@ -48,7 +48,7 @@ def choose_threshold(
     cost_matrix: CostMatrix | None = None,
     thresholds: Sequence[float] | None = None,
     starts: Starts | None = None,
-    search: Literal["fixed", "split", "both"] = "fixed",
+    search: Literal["fixed", "split"] = "fixed",
     candidates: Sequence[Predictions] = (),
     score: Score | None = None,
     fitting: Predictions | None = None,
@@ -87,7 +87,7 @@ def choose_threshold(
         starts: Where the search may begin again, fixed in advance; None for `default_starts`.
         search: Decide on it before you look. "fixed" tests `thresholds` from `starts`. "split" spends a quarter of the
             cases, drawn at random, to find thresholds and a start, and tests on the others: better for models whose
-            confidences are far off. "both" divides the level between the two and takes what automates more.
+            confidences are far off.
         candidates: The same cases as other models, calibrators or scores see them, in the same order. The level is
             divided among `predictions` and these, so that the rule that automates most may be taken;
             `rule.candidate` is its number, 0 for `predictions`.
@@ -113,35 +113,31 @@ def choose_threshold(
     _check_words(search, group_confidence, reserve)
     require_predictions(predictions)
     score = score or {"score": GIVEN}.get(predictions.kind, "probability")
-    ways = {"fixed": ("fixed",), "split": ("split",), "both": ("fixed", "split")}[search]
     if score != "probability" and thresholds is None:
-        ways = ("split",)
+        search = "split"
     options: dict[str, Any] = {"per_class": per_class, "groups": groups, "clusters": clusters, "reserve": reserve}
     options |= {"cost_error": cost_error, "cost_review": cost_review, "cost_matrix": cost_matrix}
     options |= {"thresholds": thresholds, "starts": starts}
     seen = [predictions, *candidates]
     _check_same_cases(seen)
-    parts = len(seen) * len(ways)
-    options["level"] = (1.0 - confidence) / parts
-    best: RoutingRule | None = None
-    for place, cases in enumerate(seen):
-        for way in ways:
-            settings = {**options, "way": way, "seed": seed, "score": score, "fitting": fitting}
-            rule = _search_groups(cases, target_accuracy, confidence, per_group, group_confidence, **settings)
-            if len(seen) > 1:
-                rule = replace(rule, candidate=place)
-            if best is None or _better(rule, best):
-                best = rule
-    assert best is not None
-    if parts > 1:
-        paid = f"It is the best of {parts} that were tried, each tested with 1/{parts} of the error probability."
-        best = replace(best, note=f"{best.note} {paid}")
-    return best
+    options |= {"level": (1.0 - confidence) / len(seen), "search": search, "seed": seed, "score": score}
+    rules = [
+        _search_groups(cases, target_accuracy, confidence, per_group, group_confidence, fitting=fitting, **options)
+        for cases in seen
+    ]
+    if len(rules) == 1:
+        return rules[0]
+    place = 0
+    for other, rule in enumerate(rules):
+        if _better(rule, rules[place]):
+            place = other
+    paid = f"It is the best of {len(rules)} that were tried, each tested with 1/{len(rules)} of the error probability."
+    return replace(rules[place], candidate=place, note=f"{rules[place].note} {paid}")
 
 
 def _check_words(search: str, group_confidence: str, reserve: float) -> None:
-    if search not in ("fixed", "split", "both"):
-        raise invalid("search", "be 'fixed', 'split' or 'both'", repr(search))
+    if search not in ("fixed", "split"):
+        raise invalid("search", "be 'fixed' or 'split'", repr(search))
     if group_confidence not in ("together", "each"):
         raise invalid("group_confidence", "be 'together' or 'each'", repr(group_confidence))
     if not 0 <= number("reserve", reserve) < 1:
@@ -241,12 +237,12 @@ def _search(
     target_accuracy: float,
     confidence: float,
     *,
-    way: str,
+    search: str,
     seed: int,
     fitting: Predictions | None,
     **options: Any,
 ) -> RoutingRule:
-    if way == "fixed":
+    if search == "fixed":
         return _fixed_search(predictions, target_accuracy, confidence, **options)
     return _split_search(predictions, target_accuracy, confidence, seed, fitting, **options)
 

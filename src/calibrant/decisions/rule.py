@@ -420,7 +420,8 @@ class RoutingRule(Displayed, Part):
             if len(named) > FEW:
                 never = sum(value == "never automated" for _, value in named)
                 lines.append(f"{len(named):,} thresholds, {never:,} of them never automate. The ten largest:")
-                named = sorted((pair for pair in named if pair[1] != "never automated"), key=_by_threshold)[:10]
+                automated = [pair for pair in named if pair[1] != "never automated"]
+                named = sorted(automated, key=lambda pair: -float(pair[1]))[:10]
             lines += [f"  {name}: {value}" for name, value in named]
         elif self.threshold is not None:
             lines.append(f"Threshold: {told_apart([self.threshold])[0]}{self._scored()}")
@@ -545,10 +546,6 @@ def told_apart(thresholds: list[float]) -> list[str]:
     while digits < 17 and len({f"{value:.{digits}f}" for value in distinct}) < len(distinct):
         digits += 1
     return [f"{value:.{digits}f}" for value in thresholds]
-
-
-def _by_threshold(pair: tuple[str, str]) -> float:
-    return -float(pair[1])
 
 
 def percent(part: int, whole: int) -> str:
