@@ -1,6 +1,5 @@
 """What belongs to scores: targets, ids, class names and other columns; and the files that hold them."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,14 +9,12 @@ from numpy.typing import NDArray
 
 from calibrant.checks import as_array, labels
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.predictions.readings import RESERVED_PREFIXES, Layout, first_repeated, shortened
+from calibrant.predictions.readings import RESERVED_PREFIXES, WHOLE, Layout, first_repeated, shortened
 from calibrant.predictions.rows import PRECISIONS, OnDisk, Precision
 
 # Names that other columns cannot have, because files use them for targets, ids and scores.
 _RESERVED = ("target", "id", "targets", "ids", "logits", "probabilities", "scores", "class_names", "precision", "")
 _LONGEST_ID = 1000
-# A class number. Tools that convert numbers to floats (one missing value is enough) write 1.0 for 1.
-_WHOLE = re.compile(r"([0-9]{1,9})(?:\.0*)?")
 # Scores of one block: 4 MB of float64.
 _BLOCK_CELLS = 2**19
 # Real data unfolds to a few times its size; a file that unfolds to more than this was made to fill memory.
@@ -237,13 +234,13 @@ class Labels:
 
     def _name(self, text: str) -> int | None:
         """The class of this name; numbers may be written as 1.0 for 1."""
-        whole = _WHOLE.fullmatch(text)
+        whole = WHOLE.fullmatch(text)
         if whole is not None and text not in self._by_name:
             text = str(int(whole[1]))
         return self._by_name.get(text)
 
     def _number(self, text: str) -> int | None:
-        whole = _WHOLE.fullmatch(text)
+        whole = WHOLE.fullmatch(text)
         if whole is None or int(whole[1]) >= len(self._by_name):
             return None
         return int(whole[1])

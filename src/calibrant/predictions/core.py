@@ -168,9 +168,9 @@ class Predictions:
             probabilities: Shape (n, K), not negative; rows sum to 1 within 1e-4 (float16: 1e-3, bfloat16: 5e-3).
                 They are used as they are, never renormalised.
             targets: As in `from_logits`, like `ids`, `class_names` and `extras`.
-            ids: One distinct string or integer per row.
-            class_names: One distinct name per class.
-            extras: Other columns by name.
+            ids: See `targets`.
+            class_names: See `targets`.
+            extras: See `targets`.
         """
         return cls._make("probabilities", probabilities, targets, ids, class_names, extras)
 

@@ -191,7 +191,12 @@ class Scan:
         layout = self.source.layout
         names = names_or_numbers(self.class_names, self.n_classes)
         only_names = self.text_labels
-        targets = Labels(f"{self.where}: {layout.target}", names, self._distinct_targets, only_names=only_names)
+
+        def distinct_targets() -> set[Any]:
+            blocks = (self.whole or self.source).read(Wanted(target=True, scores=False))
+            return {value for raw in blocks if raw.target is not None for value in raw.target[0]}
+
+        targets = Labels(f"{self.where}: {layout.target}", names, distinct_targets, only_names=only_names)
         answers = Labels(f"{self.where}: {layout.predicted}", names, lambda: names, only_names=only_names)
         start = 0
         for raw in self.source.read(wanted):
@@ -205,13 +210,6 @@ class Scan:
                     predicted = answers.codes(*raw.predicted, start)
                 yield raw, true, predicted
             start += raw.rows
-
-    def _distinct_targets(self) -> set[Any]:
-        distinct: set[Any] = set()
-        for raw in (self.whole or self.source).read(Wanted(target=True, scores=False)):
-            assert raw.target is not None
-            distinct.update(raw.target[0])
-        return distinct
 
     def column(self, name: str | None = None) -> Iterator[NDArray[Any]]:
         """Yield one column in blocks: an extra by its name, or the ids."""

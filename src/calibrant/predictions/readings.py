@@ -47,7 +47,8 @@ _ONE_SCORE = {
 }
 # Names of an index without a name: as pandas writes it, as it reads it back, and as it puts it into Parquet.
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")
-_WHOLE = re.compile(r"([0-9]{1,9})(?:\.0*)?")
+# A class number. Tools that convert numbers to floats (one missing value is enough) write 1.0 for 1.
+WHOLE = re.compile(r"([0-9]{1,9})(?:\.0*)?")
 
 
 @dataclass(frozen=True)
@@ -397,7 +398,7 @@ def _named_like_classes(table: _Table, class_names: Sequence[str] | None) -> dic
 
 def plain_label(label: str) -> str:
     """Text of a label; tools that convert numbers to floats write 1.0 for 1."""
-    whole = _WHOLE.fullmatch(label.strip())
+    whole = WHOLE.fullmatch(label.strip())
     if whole:
         return str(int(whole[1]))
     return label.strip()

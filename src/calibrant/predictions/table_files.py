@@ -213,7 +213,10 @@ class ParquetSource(_TableSource):
 
     def _set_schema(self, schema: Any, request: Request) -> None:
         self._schema = schema
-        self.layout = _plain_layout(self._find_layout(schema.names, request), schema)
+        found = self._find_layout(schema.names, request)
+        # Other columns of lists or bytes are left out.
+        plain = tuple(name for name in found.extras if _is_plain(schema.field(name).type))
+        self.layout = replace(found, extras=plain)
         self.class_names = self.layout.class_names or None
         self._check_types(schema)
         types = {schema.field(heading).type for heading in self.layout.headings}
@@ -440,11 +443,6 @@ def _parquet_errors(path: Path) -> Iterator[None]:
         raise invalid(str(path), "be a whole Parquet file of plain columns", f"something else ({fault})") from error
 
 
-def _plain_layout(found: Layout, schema: Any) -> Layout:
-    """Leave out other columns of lists or bytes."""
-    return replace(found, extras=tuple(name for name in found.extras if _is_plain(schema.field(name).type)))
-
-
 def _is_plain(kind: Any) -> bool:
     """Whether a column has one number, text or date per row, not a list or bytes."""
     return not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
@@ -531,7 +529,7 @@ def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, l
     with open_parquet(path) as file:
         types = {name: file.schema_arrow.field(name).type for name in names}
         plain = [name for name in names if _is_plain(types[name])]
-        lists = [name for name in names if _is_list_of_text(types[name])]
+        lists = [name for name in names if pa.types.is_list(types[name]) and _is_text(types[name].value_type)]
         needed = (file.metadata.num_rows * len(names) + _list_values(file.metadata, lists)) * _BYTES_OF_A_VALUE
         way_out = "Write it again in smaller parts."
         check_unfolded(str(path), needed, path.stat().st_size, way_out, most=_MOST_UNFOLDED_TABLE)
@@ -544,10 +542,6 @@ def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, l
             for name in lists:
                 columns[name] += _lists_of_text(batch.column(name))
     return {name: columns[name] for name in names if name in (*plain, *lists)}
-
-
-def _is_list_of_text(kind: Any) -> bool:
-    return bool(pa.types.is_list(kind) and _is_text(kind.value_type))
 
 
 def _list_values(metadata: Any, names: Sequence[str]) -> int:
