@@ -106,7 +106,11 @@ def certify(
     tests: list[_PValue] = []
     for own in rows:
         if clusters is None:
-            tests.append(_independent_test(confidence[own], correct[own], grid, 1.0 - target_accuracy))
+            wrong = at_least(confidence[own][~correct[own]], grid)
+            p_values: list[float] = error_p_value(
+                wrong, at_least(confidence[own], grid), 1.0 - target_accuracy
+            ).tolist()
+            tests.append(p_values.__getitem__)
         else:
             tests.append(_clustered_test(confidence[own], correct[own], clusters[own], grid, 1.0 - target_accuracy))
     levels, kept, budget = [], [], 0.0
@@ -120,15 +124,6 @@ def certify(
             budget = 0.0
     errors = at_least(confidence[~correct], grid)
     return Certificate(grid, at_least(confidence, grid), errors, np.array(levels), np.array(kept), float(gain.max()))
-
-
-def _independent_test(
-    confidence: NDArray[np.float64], correct: NDArray[np.bool_], grid: NDArray[np.float64], largest_error: float
-) -> _PValue:
-    """Exact binomial tests of independent cases, for all thresholds at once."""
-    errors = at_least(confidence[~correct], grid)
-    p_values: list[float] = error_p_value(errors, at_least(confidence, grid), largest_error).tolist()
-    return p_values.__getitem__
 
 
 def _clustered_test(

@@ -83,17 +83,14 @@ def check_costs(
     if cost_matrix is None:
         return CostModel(positive("cost_error", cost_error), review, None)
     predictions.require_all_classes("A cost matrix")
-    return CostModel(None, review, _check_matrix(cost_matrix, predictions.n_classes))
-
-
-def _check_matrix(values: CostMatrix, n_classes: int) -> NDArray[np.float64]:
-    matrix = as_array("cost_matrix", values)
+    n_classes = predictions.n_classes
+    matrix = as_array("cost_matrix", cost_matrix)
     if matrix.shape != (n_classes, n_classes) or matrix.dtype.kind not in "iuf":
         rule = f"be numbers of shape ({n_classes}, {n_classes}): row y, column k for deciding k where y is true"
         raise invalid("cost_matrix", rule, f"{matrix.dtype} of shape {matrix.shape}")
     if not np.isfinite(matrix).all() or (matrix < 0).any():
         raise invalid("cost_matrix", "hold finite costs that are not negative", matrix.min())
-    return matrix.astype(np.float64)
+    return CostModel(None, review, matrix.astype(np.float64))
 
 
 def read_cost_matrix(path: str | Path, predictions: Predictions) -> NDArray[np.float64]:
