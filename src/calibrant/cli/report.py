@@ -72,12 +72,6 @@ def report(
     from calibrant.report import read_entries, read_groups, save_figures, write_report
     from calibrant.report.style import require_matplotlib
 
-    rules = MultiLabel.of_file(policy)
-    if rules is not None:
-        refuse_with_labels(name=name, images=images, title=title, **vars(reading))
-        refuse_with_labels(threshold=threshold, groups=groups, group_file=group_file, figures=figures, raw=raw)
-        _say_written([_page_of_labels(rules, sources, out)], [], as_json=as_json)
-        return
     shared: dict[str, Any] = {"threshold": threshold, "n_resamples": n_resamples, "pictures": pictures}
     shared |= {"data_dir": data_dir, "n_bins": n_bins, "groups": groups}
     if title is not None:
@@ -94,6 +88,12 @@ def report(
             if value is not None:
                 raise invalid(argument, "be left out for a study, whose runs have their own", str(value))
         _say_written(report_study(Study(sources[0]), out, raw=raw, **shared), [], as_json=as_json)
+        return
+    rules = MultiLabel.of_file(policy)
+    if rules is not None:
+        refuse_with_labels(name=name, images=images, title=title, **vars(reading))
+        refuse_with_labels(threshold=threshold, groups=groups, group_file=group_file, figures=figures, raw=raw)
+        _say_written([_page_of_labels(rules, sources, out)], [], as_json=as_json)
         return
     if figures is not None:
         require_matplotlib()
