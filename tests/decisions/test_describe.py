@@ -66,7 +66,7 @@ def test_a_notebook_shows_a_shortlist(notebook_rows):
     shortlist = Shortlist(0.125, 3, 0.95, 0.9, cases=1200, missed=40, mean_length=1.25, note="<b>")
     assert notebook_rows(shortlist) == [
         ["promised coverage", "0.95, with probability 0.9"],
-        ["least probability", "0.125000"],
+        ["least confidence", "0.125000"],
         ["chosen on", "1,200 cases"],
         ["true class not listed", "40"],
         ["mean length", "1.25"],
