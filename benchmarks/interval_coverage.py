@@ -38,7 +38,7 @@ from calibrant.metrics import evaluate_groups
 from calibrant.metrics.binning import bin_edges
 from calibrant.metrics.confidences import RowConfidences
 from calibrant.metrics.functions import smooth_errors
-from calibrant.metrics.intervals import Resampled, jeffreys, resample_models
+from calibrant.metrics.intervals import Resampled, exact_interval, resample_models
 from calibrant.metrics.inversion import _Groups, calibration_errors
 from calibrant.metrics.model_comparison import differences
 
@@ -354,7 +354,7 @@ def shares_of_groups(case: Case, truth: dict[str, float], draws: int) -> dict[Ke
     for name, trials, share in shares:
         pairs = np.stack([rng.binomial(trials, share), trials], axis=-1)
         different, place = np.unique(pairs.reshape(-1, 2), axis=0, return_inverse=True)
-        held = np.array([n > 0 and holds(jeffreys(int(k), int(n), level=level), share) for k, n in different])
+        held = np.array([n > 0 and holds(exact_interval(int(k), int(n), level=level), share) for k, n in different])
         complete = (trials > 0).all(axis=1)
         right = held[place.ravel()].reshape(trials.shape)[complete].all(axis=1)
         found["groups", name, case] = [int(complete.sum()), int(right.sum()), int(complete.sum())]

@@ -37,7 +37,6 @@ from calibrant.decisions.bounds import cases_at_rate, cluster_p_value, interval
 from calibrant.decisions.certify import default_starts, default_thresholds
 from calibrant.deployment import betting
 from calibrant.errors import InvalidInput as Refused
-from calibrant.metrics.intervals import wilson
 from calibrant.predictions import Predictions
 
 Values = dict[str, Any]
@@ -351,7 +350,6 @@ def bound_numbers() -> Values:
     sizes, errors = np.arange(1, 41) % 6 + 1, (np.arange(40) % 13 == 0).astype(int)
     return {
         "clopper_pearson": [interval(hits, cases, confidence=0.9) for hits, cases in shares],
-        "wilson": [wilson(hits, cases, level=0.9) for hits, cases in shares],
         "cases_at_rate": [cases_at_rate(*rate) for rate in rates],
         "cluster_p_value": [cluster_p_value(sizes, errors, most, 6) for most in (0.02, 0.1, 0.3)],
         "default_thresholds": default_thresholds(),

@@ -10,7 +10,7 @@ import calibrant
 from calibrant import Evaluation, Predictions, evaluate
 from calibrant import metrics as m
 from calibrant.errors import InvalidInput
-from calibrant.metrics.intervals import wilson
+from calibrant.metrics.intervals import exact_interval
 
 
 def calibrated(rows, seed=0, power=1.0):
@@ -111,18 +111,17 @@ def test_an_interval_that_is_mostly_undefined_is_left_out():
     result = evaluate(p, n_resamples=20)
     assert "auroc" not in result.intervals
     assert "accuracy@0.95" not in result.intervals
-    # No resample holds a confident row or a mistake, but five rows are no proof: Wilson's interval with z = 1.96.
-    assert result.intervals["share@0.95"] == pytest.approx((0.0, 1.96**2 / (5 + 1.96**2)), abs=1e-4)
+    # No resample holds a confident row or a mistake, but five rows are no proof: 1 - 0.025 ** (1 / 5).
+    assert result.intervals["share@0.95"] == pytest.approx((0.0, 1 - 0.025**0.2))
     assert result.intervals["test_error"] == result.intervals["share@0.95"]
-    assert evaluate(p, n_resamples=20, level=0.5).intervals["test_error"][1] < 0.1
+    assert evaluate(p, n_resamples=20, level=0.5).intervals["test_error"][1] == pytest.approx(1 - 0.25**0.2)
 
 
-def test_shares_of_rows_have_wilsons_interval():
+def test_shares_of_rows_have_the_exact_interval():
     p = Predictions.from_probabilities([[0.98, 0.02]] * 4 + [[0.6, 0.4]] * 6, [0] * 7 + [1] * 3)
     found = evaluate(p, thresholds=(0.95,), n_resamples=20).intervals
-    expected = {"test_error": wilson(3, 10), "share@0.95": wilson(4, 10), "accuracy@0.95": wilson(4, 4)}
-    for name, ends in expected.items():
-        assert found[name] == pytest.approx(tuple(map(float, ends)), abs=1e-12), name
+    for name, counts in {"test_error": (3, 10), "share@0.95": (4, 10), "accuracy@0.95": (4, 4)}.items():
+        assert found[name] == pytest.approx(tuple(map(float, exact_interval(*counts))), abs=1e-12), name
 
 
 @pytest.mark.parametrize(

@@ -138,12 +138,12 @@ def share_interval(hits, weights, clusters, level):
     return Sample(weights, clusters, n_resamples=20, seed=0, level=level).share(hits, np.ones(len(hits), bool))
 
 
-def test_share_interval_of_independent_equal_rows_is_wilsons_but_for_students_t():
-    from calibrant.metrics.intervals import wilson
+def test_share_interval_of_independent_equal_rows_is_exact_but_for_students_t():
+    from calibrant.metrics.intervals import exact_interval
 
     hits = np.arange(400) < 80
     low, high = share_interval(hits, np.ones(400), np.arange(400), 0.95)
-    assert (low, high) == pytest.approx(tuple(map(float, wilson(80, 400))), abs=2e-3)
+    assert (low, high) == pytest.approx(tuple(map(float, exact_interval(80, 400))), abs=2e-3)
     assert share_interval(np.zeros(50, bool), np.ones(50), np.arange(50) // 5, 0.95)[1] > 0.2
 
 

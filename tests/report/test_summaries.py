@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import binom
 
 from calibrant import Predictions
-from calibrant.metrics.intervals import wilson
+from calibrant.metrics.intervals import exact_interval
 from calibrant.report.summaries import (
     automated,
     class_names,
@@ -46,14 +46,14 @@ def test_cost_counts_errors_and_reviews_of_a_thousand_cases():
     assert automated(predictions, 0.8).cost(error=10, review=1) == 250 * 10 + 500 * 1
 
 
-def test_bands_are_wilson_and_binomial_quantiles(predictions):
+def test_bands_are_exact_and_binomial_quantiles(predictions):
     bands = reliability_bands(predictions, 10)
     some = bands.bins.count > 0
     assert some.any()
     assert not some.all()
     for b in np.flatnonzero(some):
         n, mean = int(bands.bins.count[b]), bands.bins.confidence[b]
-        low, high = wilson(int(bands.bins.correct_sum[b]), n)
+        low, high = exact_interval(int(bands.bins.correct_sum[b]), n)
         assert (bands.low[b], bands.high[b]) == (low, high)
         assert bands.floor_low[b] * n == pytest.approx(binom(n, mean).ppf(0.025))
         assert bands.floor_high[b] * n == pytest.approx(binom(n, mean).ppf(0.975))
@@ -103,7 +103,7 @@ def test_worst_classes_by_hand(small):
     assert bee.confidence == pytest.approx((0.96 + 0.5) / 2)
     assert (bee.confused_with, bee.confused) == ("ant", 1)
     assert (ant.cases, ant.accuracy, ant.confused_with, ant.confused) == (3, pytest.approx(2 / 3), "cow", 1)
-    assert (ant.low, ant.high) == wilson(2, 3)
+    assert (ant.low, ant.high) == exact_interval(2, 3)
     assert (cow.confused_with, cow.confused) == (None, 0)
     assert (report.never_predicted, report.never_seen, report.classes) == (("bee",), ("dog",), 4)
 

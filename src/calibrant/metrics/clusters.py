@@ -1,6 +1,6 @@
 """Intervals for rows that have weights or come in clusters.
 
-Shares of rows have Wilson's interval for the effective number of rows (Korn and Graubard 1998): so many independent
+Shares of rows have the exact interval for the effective number of rows (Korn and Graubard 1998): so many independent
 rows of equal weight would have the variance that the clusters show. Means and ranking metrics have a studentised
 bootstrap (Efron 1982) that draws whole clusters. A few heavy rows, or a few patients, decide such a metric, and a draw
 that misses them shows a small spread; plain percentiles held the truth in 86 to 93 % of simulated samples instead of
@@ -19,9 +19,9 @@ from scipy.special import expit, logit, stdtrit
 
 from calibrant.metrics.binning import Floats
 from calibrant.metrics.evaluation import Evaluation, Interval, is_confident
-from calibrant.metrics.intervals import subtract, wilson
+from calibrant.metrics.intervals import exact_interval, subtract
 from calibrant.metrics.inversion import Plausible
-from calibrant.metrics.metric import FEWEST_TO_RANK, METRICS, row_values, set_metric
+from calibrant.metrics.metric import FEWEST_WRONG, METRICS, row_values, set_metric
 from calibrant.predictions import Predictions
 
 Estimates = dict[str, tuple[float, Floats]]
@@ -44,7 +44,7 @@ class Sample:
         Rows that chance left out matter most if they are heavy: among 3 errors, the one with ten times the weight may
         just be missing. So each end takes the variance that the clusters would show with one more cluster, as heavy as
         the heaviest, all of whose rows are hits (for the upper end; none for the lower), as Fay and Feuer (1997) do for
-        rates. Equal weights of independent rows give Wilson's interval but for Student's t.
+        rates. Equal weights of independent rows give the exact interval but for Student's t.
         """
         hits, weights = hits[among], self.weights[among]
         _, clusters = np.unique(self.clusters[among], return_inverse=True)
@@ -61,12 +61,13 @@ class Sample:
             effective = most
             if variance > 0.0:
                 effective = min(tails * seen * (1.0 - seen) / variance, most)
-            ends.append(wilson(share * effective, effective, level=self.level))
+            ends.append(exact_interval(share * effective, effective, level=self.level))
         return min(float(ends[0][0]), share), max(float(ends[1][1]), share)
 
-    def too_few_to_rank(self, correct: NDArray[np.bool_]) -> bool:
-        """Whether fewer than `FEWEST_TO_RANK` clusters have a wrong row, or a right one."""
-        return any(len(np.unique(self.clusters[rows])) < FEWEST_TO_RANK for rows in (correct, ~correct))
+    def measurable(self, *models: Predictions) -> list[str]:
+        """The families of metrics for which enough clusters have a wrong row, and a right one."""
+        fewest = min(len(np.unique(self.clusters[rows])) for each in models for rows in (each.correct, ~each.correct))
+        return [family for family, needed in FEWEST_WRONG.items() if fewest >= needed]
 
     def share_difference(
         self, first: tuple[NDArray[np.bool_], NDArray[np.bool_]], second: tuple[NDArray[np.bool_], NDArray[np.bool_]]
@@ -210,7 +211,7 @@ def clustered_intervals(predictions: Predictions, sample: Sample, evaluation: Ev
         intervals[set_metric("share", limit)] = sample.share(inside, everyone)
         if sample.weights[inside].sum() > 0:
             intervals[set_metric("accuracy", limit)] = sample.share(predictions.correct, inside)
-    families = ("mean",) if sample.too_few_to_rank(predictions.correct) else ("mean", "ranking")
+    families = sample.measurable(predictions)
     scales = {}
     for metric in METRICS.values():
         if metric.family in families and not metric.no_interval:
@@ -232,8 +233,8 @@ def clustered_differences(
             name: (theirs[name][0] - mine[name][0], theirs[name][1] - mine[name][1]) for name in mine if name in theirs
         }
 
-    few = sample.too_few_to_rank(a.correct) or sample.too_few_to_rank(b.correct)
-    names = [each.name for each in METRICS.values() if each.reads_rows or (each.family == "ranking" and not few)]
+    families = ["share", *sample.measurable(a, b)]
+    names = [each.name for each in METRICS.values() if each.family in families]
     gaps: dict[str, float | None] = {}
     for name in names:
         one, other = first[name], second[name]

@@ -17,7 +17,7 @@ from calibrant.metrics.binning import Floats, bin_edges, check_bins, edge_precis
 from calibrant.metrics.confidences import Confidences, RowConfidences
 from calibrant.metrics.functions import NoiseFloor, confidences_of, noise_bins, simulate_noise
 from calibrant.metrics.metric import (
-    FEWEST_TO_RANK,
+    FEWEST_WRONG,
     METRICS,
     SET_METRICS,
     Weights,
@@ -242,8 +242,8 @@ def _why_no_interval(name: str) -> str:
     metric = definition(name)
     if metric.no_interval:
         return metric.no_interval
-    if metric.family == "ranking":
-        return f"Fewer than {FEWEST_TO_RANK} rows (or clusters) are wrong, or right."
+    if metric.family in FEWEST_WRONG:
+        return f"Fewer than {FEWEST_WRONG[metric.family]} rows (or clusters) are wrong, or right."
     if "@" in name:
         return "The set has fewer than 10 rows, or rows have weights or come in clusters."
     return "No method that covers is known if rows have weights or come in clusters."

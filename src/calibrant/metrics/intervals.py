@@ -1,7 +1,7 @@
 """The interval of every metric for independent rows of equal weight, by the method that covers for its family.
 
-Shares of rows have Wilson's or Jeffreys' interval, calibration errors that of `inversion`, means and ranking metrics
-the percentiles of a bootstrap. docs/appendix/intervals.md says how often each holds the truth. Every interval holds the
+Shares of rows have the exact interval, calibration errors that of `inversion`, means and ranking metrics the
+percentiles of a bootstrap. docs/appendix/intervals.md says how often each holds the truth. Every interval holds the
 value beside it.
 """
 
@@ -12,14 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import betaincinv, ndtri
+from numpy.typing import ArrayLike
+from scipy.special import betaincinv
 
 from calibrant.metrics.binning import Floats, edge_precision
 from calibrant.metrics.confidences import Confidences, Order
 from calibrant.metrics.evaluation import Evaluation, Interval
 from calibrant.metrics.inversion import Plausible, calibration_errors
-from calibrant.metrics.metric import FEWEST_TO_RANK, METRICS, SET_METRICS, definition, row_values, set_metric
+from calibrant.metrics.metric import FEWEST_WRONG, METRICS, SET_METRICS, definition, row_values, set_metric
 from calibrant.predictions import Predictions
 from calibrant.tables import ShownFields
 
@@ -32,53 +32,26 @@ _MOST_THREADS = 8
 _MOST_TOGETHER = 0.9
 
 
-def wilson(
-    successes: float | NDArray[np.int64], trials: float | NDArray[np.int64], *, level: float = 0.95
-) -> tuple[Floats, Floats]:
-    """Wilson score interval of a proportion (Wilson 1927); NaN if there are no trials.
+def exact_interval(successes: ArrayLike, trials: ArrayLike, *, level: float = 0.95) -> tuple[Floats, Floats]:
+    """Interval of a proportion that holds it at least as often as it says (Clopper and Pearson 1934); NaN if no trials.
 
-    >>> low, high = wilson(98, 100)
+    Shorter intervals hold some proportions too rarely: Wilson's 95 % interval those near 0 and 1 in 84 %, Jeffreys' in
+    87 %. Trials need not be whole: weighted rows count as so many rows of equal weight.
+
+    >>> low, high = exact_interval(98, 100)
     >>> print(f"{low:.4f} {high:.4f}")
-    0.9300 0.9945
+    0.9296 0.9976
     """
     k, n = np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64)
-    z = ndtri(0.5 + level / 2)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = k / n
-        centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-        half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    # At 0 and n successes the exact ends are 0 and 1; rounding would leave 1e-17 behind.
-    low = np.where(k == 0, 0.0, np.maximum(centre - half, 0.0))
-    high = np.where(k == n, 1.0, np.minimum(centre + half, 1.0))
-    empty = n == 0
-    return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
-
-
-def jeffreys(successes: int, trials: int, *, level: float) -> tuple[float, float]:
-    """Jeffreys' interval of a proportion (Brown, Cai and DasGupta 2001): quantiles of Beta(k + 1/2, n - k + 1/2).
-
-    Above 95 % it is better than Wilson's, which holds shares near 1 too rarely there, and narrower than the mid-P
-    interval: for three groups with 1 to 80 cases each, all at once at 98.3 %, it holds shares of 0.66 to 0.98 in 93.4
-    to 97.6 % (Wilson's 88.5 to 97.4 %, mid-P 95.8 to 99.7 %).
-
-    >>> low, high = jeffreys(98, 100, level=0.99)
-    >>> print(f"{low:.4f} {high:.4f}")
-    0.9191 0.9979
-    """
-    tail, a, b = (1.0 - level) / 2.0, successes + 0.5, trials - successes + 0.5
-    low, high = 0.0, 1.0
-    if successes > 0:
-        low = float(betaincinv(a, b, tail))
-    if successes < trials:
-        high = float(betaincinv(a, b, 1.0 - tail))
-    return low, high
+    tail = (1.0 - level) / 2.0
+    with np.errstate(invalid="ignore"):
+        low = np.where(k > 0, betaincinv(k, n - k + 1.0, tail), 0.0)
+        high = np.where(k < n, betaincinv(k + 1.0, n - k, 1.0 - tail), 1.0)
+    return np.where(n == 0, np.nan, low), np.where(n == 0, np.nan, high)
 
 
 def share_intervals(evaluation: Evaluation, level: float = 0.95) -> dict[str, Interval]:
-    """Intervals of shares of rows: if nothing is wrong, a bootstrap would claim certainty.
-
-    Wilson's; Jeffreys' at levels above 95 %, which groups have.
-    """
+    """Intervals of shares of rows: if nothing is wrong, a bootstrap would claim certainty."""
     values = evaluation.values()
     ends = {}
     for name, value in values.items():
@@ -88,18 +61,19 @@ def share_intervals(evaluation: Evaluation, level: float = 0.95) -> dict[str, In
         if name.startswith("accuracy@"):
             trials = round((values[name.replace("accuracy", "share")] or 0.0) * evaluation.n)
         successes = round(value * trials)
-        if level <= 0.95:
-            low, high = map(float, wilson(successes, trials, level=level))
-        else:
-            low, high = jeffreys(successes, trials, level=level)
-        ends[name] = (low, high)
+        low, high = exact_interval(successes, trials, level=level)
+        ends[name] = (float(low), float(high))
     return ends
 
 
-def too_few_to_rank(evaluation: Evaluation) -> bool:
-    """Whether fewer than `FEWEST_TO_RANK` rows are wrong, or right: then no interval of a ranking metric covers."""
-    wrong = round((evaluation.values()["test_error"] or 0.0) * evaluation.n)
-    return min(wrong, evaluation.n - wrong) < FEWEST_TO_RANK
+def too_few_wrong(name: str, *evaluations: Evaluation) -> bool:
+    """Whether so few rows are wrong, or right, that no interval of this metric holds the truth often enough."""
+    fewest = FEWEST_WRONG.get(definition(name).family, 0)
+    for each in evaluations:
+        wrong = round((each.values()["test_error"] or 0.0) * each.n)
+        if min(wrong, each.n - wrong) < fewest:
+            return True
+    return False
 
 
 def percentiles(values: Floats, level: float) -> Interval | None:
@@ -135,7 +109,7 @@ class Resampled(ShownFields):
             if name in self.plausible:
                 ends = self.plausible[name].low, self.plausible[name].high
             elif definition(name).family in ("mean", "ranking") and not definition(name).no_interval:
-                if definition(name).family == "ranking" and too_few_to_rank(self.evaluation):
+                if too_few_wrong(name, self.evaluation):
                     continue
                 ends = percentiles(self.draws[name], self.level)
                 # If only the least sure of ten rows is wrong, every draw has an AUROC of 1: that is no certainty.
@@ -160,7 +134,7 @@ class Resampled(ShownFields):
             return _around(ours - theirs, *subtract(parts[0], parts[1], together))
         if "@" in name:
             return None  # an error in a set of few rows
-        if definition(name).family == "ranking" and any(map(too_few_to_rank, (self.evaluation, other.evaluation))):
+        if too_few_wrong(name, self.evaluation, other.evaluation):
             return None
         with np.errstate(invalid="ignore"):  # infinite NLLs on both sides have no difference
             ends = percentiles(self.draws[name] - other.draws[name], self.level)

@@ -25,8 +25,8 @@ Groups = str | Sequence[Any] | NDArray[Any]
 """The name of an extra column, or one value per row."""
 Family = Literal["mean", "share", "calibration", "ranking", "table"]
 Influence = Callable[[Floats, Floats], tuple[float, Floats, Floats]]
-FEWEST_TO_RANK = 10
-"""With fewer wrong rows, or right ones, no interval of a ranking metric holds the truth often enough."""
+FEWEST_WRONG = {"mean": 3, "ranking": 10}
+"""With fewer wrong rows, or right ones, no interval of such a metric holds the truth often enough."""
 _FAMILIES = ("mean", "share", "calibration", "ranking", "table")
 # Names in an `Evaluation` that are no metrics.
 _TAKEN = {"n", "classes", "n_classes", "n_bins", "metrics", "noise_floor", "noise_floor_95", "thresholds", "intervals"}
@@ -76,7 +76,7 @@ class Metric(ShownFields):
 
     - "mean": gets a `Chunk`, returns one number per row. The metric is their mean; its interval is a bootstrap's.
     - "share": gets a `Chunk`, returns whether each row counts. The metric is the share of rows; its interval is
-      Wilson's.
+      exact.
     - "calibration": gets `Confidences`, returns an error of at least 0 for each resample (shape (resamples,)). Its
       interval comes from inverted tests.
     - "ranking": gets `Confidences`, returns a number for each resample, NaN if it is not defined. Its interval is a

@@ -70,7 +70,7 @@ def uncertainties(
 
     All methods on the cases of the first see the same draws, so one pass serves the intervals of each and the paired
     difference of each to the first. Methods on other cases are resampled alone and get no verdict. Without resamples
-    only shares have intervals (Wilson's).
+    only shares have intervals (exact ones).
     """
     results = [Uncertainty(share_intervals(evaluation), {}, []) for evaluation in evaluations]
     if not n_resamples:

@@ -45,7 +45,7 @@ def reliability_diagram(
 ) -> "Figure":
     """Accuracy over confidence, with counts.
 
-    Blue bars are the accuracy of each bin with its 95 % Wilson interval. The amber boxes hold 95 % of the bins of a
+    Blue bars are the accuracy of each bin with its exact 95 % interval. The amber boxes hold 95 % of the bins of a
     perfectly calibrated model with as many samples (the noise floor): a bar that ends inside its box is no evidence of
     miscalibration. The lower panel counts the samples of each bin.
 
@@ -235,7 +235,7 @@ def threshold_curves(
 ) -> "Figure":
     """Share, accuracy and ECE of S, the samples at confidence `threshold` and above, for thresholds from 0.5 to 1.
 
-    The accuracy has its 95 % Wilson band. If S is empty, accuracy and ECE end: they are not zero.
+    The accuracy has its 95 % band. If S is empty, accuracy and ECE end: they are not zero.
 
     Args:
         predictions: What the model says.

@@ -21,7 +21,7 @@ from calibrant.deployment import Decider
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import sha256_of
 from calibrant.metrics.clusters import Sample
-from calibrant.metrics.intervals import wilson
+from calibrant.metrics.intervals import exact_interval
 from calibrant.predictions import Predictions
 from calibrant.report.entries import ReportEntry
 from calibrant.report.summaries import Automated, class_names, has_free_answers
@@ -208,7 +208,7 @@ def _share(rule: RoutingRule, shown: Predictions) -> tuple[float, tuple[float, f
     automate = rule.route(shown).automate
     share = float(automate.mean())
     if rule.cluster_column is None:
-        low, high = wilson(int(automate.sum()), len(shown))
+        low, high = exact_interval(int(automate.sum()), len(shown))
         return share, (float(low), float(high))
     if rule.cluster_column not in shown.extras:
         return share, None

@@ -13,7 +13,7 @@ from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import printable
 from calibrant.metrics import Bins, confident_set, reliability_bins
 from calibrant.metrics.evaluation import is_confident
-from calibrant.metrics.intervals import wilson
+from calibrant.metrics.intervals import exact_interval
 from calibrant.predictions import Predictions, names_or_numbers, require_predictions
 
 Floats = NDArray[np.float64]
@@ -46,10 +46,10 @@ class Automated:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % Wilson interval of the accuracy."""
+        """Exact 95 % interval of the accuracy."""
         if not self.automated:
             return None
-        low, high = wilson(self.right, self.automated)
+        low, high = exact_interval(self.right, self.automated)
         return float(low), float(high)
 
     @property
@@ -101,7 +101,7 @@ def largest_tie(predictions: Predictions, *, least: float = 0.05) -> Tie | None:
 class Bands:
     """What chance does to a reliability diagram; arrays of shape (n_bins,), NaN in empty bins.
 
-    `low` and `high` are the 95 % Wilson interval of each bin's accuracy. From `floor_low` to `floor_high` lie 95 % of
+    `low` and `high` are the exact 95 % interval of each bin's accuracy. From `floor_low` to `floor_high` lie 95 % of
     the accuracies of a perfectly calibrated model with the same count and mean confidence (binomial quantiles; rows of
     one bin differ little in confidence).
     """
@@ -119,7 +119,7 @@ def reliability_bands(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) ->
 
     require_predictions(predictions)
     bins = reliability_bins(predictions, n_bins)
-    low, high = wilson(bins.correct_sum, bins.count)
+    low, high = exact_interval(bins.correct_sum, bins.count)
     some = bins.count > 0
     count, confidence = bins.count[some], np.clip(bins.confidence[some], 0.0, 1.0)
     floor_low, floor_high = np.full((2, n_bins), np.nan)
@@ -132,7 +132,7 @@ def reliability_bands(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) ->
 class ClassRow:
     """One class; all numbers are about the rows whose true class it is.
 
-    `low` and `high` are the 95 % Wilson interval of the accuracy, `confidence` is a mean, `automated` a share.
+    `low` and `high` are the exact 95 % interval of the accuracy, `confidence` is a mean, `automated` a share.
     `confused_with` is the class most often predicted instead, `confused` times; None if there is no mistake.
     """
 
@@ -195,7 +195,7 @@ def _class_row(predictions: Predictions, k: int, names: tuple[str, ...], thresho
     automatic = is_confident(predictions, threshold)[member]
     mistaken_for = np.bincount(predictions.predicted[member][~correct], minlength=predictions.n_classes)
     most = int(mistaken_for.argmax())
-    low, high = wilson(int(correct.sum()), len(correct))
+    low, high = exact_interval(int(correct.sum()), len(correct))
     return ClassRow(
         name=names[k],
         cases=len(correct),

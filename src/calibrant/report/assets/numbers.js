@@ -1,7 +1,7 @@
 "use strict";
 /* The page's arithmetic. `summaries.py` and `wording.py` say the same in Python; the browser tests compare the two. */
 const numbers = (() => {
-  const NORMAL_QUANTILE = 1.959963984540054; // 95 %, two-sided
+  const TAIL = 0.025; // 95 %, two-sided
 
   function bytes(text) {
     const raw = atob(text);
@@ -43,14 +43,51 @@ const numbers = (() => {
     return low;
   }
 
-  function wilson(right, cases) {
+  /* Stirling's series, after the argument was raised to at least 10. */
+  function logGamma(x) {
+    let shift = 0;
+    while (x < 10) { shift += Math.log(x); x += 1; }
+    const series = 1 / (12 * x) - 1 / (360 * x ** 3) + 1 / (1260 * x ** 5) - 1 / (1680 * x ** 7);
+    return (x - 0.5) * Math.log(x) - x + 0.5 * Math.log(2 * Math.PI) + series - shift;
+  }
+
+  /* Regularised incomplete beta function, by its continued fraction (Lentz's method). */
+  function incompleteBeta(x, a, b) {
+    if (x > (a + 1) / (a + b + 2)) return 1 - incompleteBeta(1 - x, b, a);
+    const front = Math.exp(
+      logGamma(a + b) - logGamma(a) - logGamma(b) + a * Math.log(x) + b * Math.log1p(-x)) / a;
+    let [value, c, d] = [1, 1, 0];
+    for (let i = 0; i < 10000; i += 1) {
+      const m = i >> 1;
+      let step = 1;
+      if (i % 2) step = (-(a + m) * (a + b + m) * x) / ((a + 2 * m) * (a + 2 * m + 1));
+      else if (i) step = (m * (b - m) * x) / ((a + 2 * m - 1) * (a + 2 * m));
+      d = 1 / (1 + step * d);
+      c = 1 + step / c;
+      value *= c * d;
+      if (Math.abs(1 - c * d) < 1e-14) break;
+    }
+    return front * (value - 1);
+  }
+
+  /* The x at which the incomplete beta function is `level`. */
+  function betaQuantile(level, a, b) {
+    let [low, high] = [0, 1];
+    for (let i = 0; i < 60; i += 1) {
+      const middle = (low + high) / 2;
+      if (incompleteBeta(middle, a, b) < level) low = middle;
+      else high = middle;
+    }
+    return (low + high) / 2;
+  }
+
+  /* Clopper and Pearson's exact interval of a share. */
+  function exactInterval(right, cases) {
     if (!cases) return null;
-    const z = NORMAL_QUANTILE;
-    const share = right / cases;
-    const centre = (share + (z * z) / (2 * cases)) / (1 + (z * z) / cases);
-    const spread = Math.sqrt((share * (1 - share)) / cases + (z * z) / (4 * cases * cases));
-    const half = (z / (1 + (z * z) / cases)) * spread;
-    return [right === 0 ? 0 : Math.max(centre - half, 0), right === cases ? 1 : Math.min(centre + half, 1)];
+    return [
+      right === 0 ? 0 : betaQuantile(TAIL, right, cases - right + 1),
+      right === cases ? 1 : betaQuantile(1 - TAIL, right + 1, cases - right),
+    ];
   }
 
   /* What is decided alone at confidence `threshold` and above. Bins are (edge, next edge], 0 in the first. */
@@ -72,7 +109,7 @@ const numbers = (() => {
       reviewed: first,
       share: automated / cases,
       accuracy: automated ? right / automated : null,
-      interval: wilson(right, automated),
+      interval: exactInterval(right, automated),
       ece: automated ? gaps.reduce((sum, gap) => sum + Math.abs(gap), 0) / automated : null,
     };
   }
@@ -141,6 +178,6 @@ const numbers = (() => {
       `${percent(result.accuracy)} of them ${range(result.interval)}; ${person}`;
   }
 
-  return { decode, rounded, atThreshold, cost, cheapest, accuracyOverCoverage, wilson, percent, range, perThousand,
+  return { decode, rounded, atThreshold, cost, cheapest, accuracyOverCoverage, exactInterval, percent, range, perThousand,
     confidenceText, headline };
 })();
