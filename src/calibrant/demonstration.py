@@ -115,8 +115,21 @@ def _with_interval(evaluation: Evaluation, metric: str) -> str:
     value = evaluation.values()[metric]
     if value is None:
         return "-"
-    text = f"{100 * value:.2f}"
     interval = (evaluation.intervals or {}).get(metric)
-    if interval is not None:
-        text += f" ({100 * interval[0]:.2f} to {100 * interval[1]:.2f})"
-    return text
+    if interval is None:
+        return _percent(value)
+    return f"{_percent(value)} ({_percent(interval[0])}-{_percent(interval[1])})"
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent with three significant digits.
+
+    >>> _percent(0.0082), _percent(0.9399), _percent(1.0)
+    ('0.82', '94.0', '100')
+    """
+    percent = 100 * share
+    if percent >= 99.95:
+        return f"{percent:.0f}"
+    if percent >= 10:
+        return f"{percent:.1f}"
+    return f"{percent:.2f}"
