@@ -389,7 +389,7 @@ def _check_arrays(arrays: dict[str, NDArray[Any]], path: str) -> None:
 
 def _printable(text: str) -> str:
     if not text.isprintable():
-        raise ValueError("text must have no control characters")
+        raise ValueError("text such as a label or a name must have no control characters")
     return text
 
 

@@ -45,7 +45,7 @@ def test_percent_and_interval():
         (
             50,
             49,
-            "decides 50.0 % of cases alone and is right in 98.0 % of them [89.5, 99.6]; 500 of 1,000 cases go to a",
+            "decides 50.0 % of cases alone and is right in 98.0 % of them [89.4, 99.9]; 500 of 1,000 cases go to a",
         ),
     ],
 )
