@@ -470,7 +470,6 @@ class SummaryContent(Checked):
     epochs: Epoch | None = None
     policy: Text | None = None
     seen_share: NotNegative
-    gradient_passes: Count | None = None
     samples_scored: Count = 0
     steps_mode: Text | None = None
     timing: _Timing

@@ -43,7 +43,7 @@ def train(
             2 times as expensive, mirror+shift 6 times.
         out: New run folder; by default runs/DATA-MODEL-METHOD-seedN.
         resume: Run folder to continue; nothing but the number of processes can be changed then.
-        devices: Number of processes, also with --resume; torchrun and srun work too.
+        devices: Number of processes, also with --resume; torchrun works too.
         set_: Any other setting, as key=value: --set optimiser.lr=0.05 --set method.options.gamma=2. Repeatable.
             A run's recipe.toml shows all settings.
         track: Also send the figures to TensorBoard (written into the run folder), MLflow or Weights & Biases, as their

@@ -1,4 +1,4 @@
-"""Several processes that train one run, started here or by torchrun or srun.
+"""Several processes that train one run, started here or by torchrun.
 
 `train` with `engine.devices` above 1 starts one process per device with `torch.multiprocessing` and waits for them.
 They meet through a file and talk over the loopback interface only. The waiting process shows the progress; if one
@@ -75,43 +75,22 @@ def resumable(path: Path) -> Iterator[None]:
 
 
 def joins_a_group() -> bool:
-    """Whether this process is one of several that torchrun, srun or `start_processes` started."""
-    return {"RANK", "WORLD_SIZE"} <= os.environ.keys() or _started_by_srun()
+    """Whether this process is one of several that torchrun or `start_processes` started."""
+    return {"RANK", "WORLD_SIZE"} <= os.environ.keys()
 
 
 def is_first_process() -> bool:
-    """Whether this process reports to the user: the only one, or the first of those that somebody else started."""
-    rank = os.environ.get("RANK")
-    if rank is None and _started_by_srun():
-        rank = os.environ.get("SLURM_PROCID")
-    return int(rank or 0) == 0
-
-
-def _started_by_srun() -> bool:
-    # A batch script itself is one process, and has no step.
-    return int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
+    """Whether this process reports to the user: the only one, or the first of those that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def group_layout() -> "tuple[ClusterEnvironment, int, int]":
     """Lightning's view of the group that this process joins, the processes per machine, and the number of machines."""
-    from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
     from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 
-    if "RANK" in os.environ:
-        processes = int(os.environ["WORLD_SIZE"])
-        per_machine = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
-        return TorchElasticEnvironment(), per_machine, processes // per_machine
-    nodes = int(os.environ.get("SLURM_STEP_NUM_NODES", "1"))
-    tasks = int(os.environ["SLURM_STEP_NUM_TASKS"])
-    if tasks % nodes:
-        raise InvalidInput(
-            f"srun must start the same number of tasks on every node, got {tasks} tasks on {nodes} nodes. "
-            "Use --ntasks-per-node."
-        )
-    try:
-        return SLURMEnvironment(auto_requeue=False), tasks // nodes, nodes
-    except RuntimeError as error:
-        raise InvalidInput(" ".join(str(error).split())) from error
+    processes = int(os.environ["WORLD_SIZE"])
+    per_machine = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
+    return TorchElasticEnvironment(), per_machine, processes // per_machine
 
 
 @contextmanager

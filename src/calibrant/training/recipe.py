@@ -195,10 +195,9 @@ class MethodSection(RecipeSection):
 
 
 class OptimiserSection(RecipeSection):
-    """The optimiser. `accumulate` splits each batch into that many pieces to save memory.
+    """The optimiser.
 
     `nesterov` looks ahead along the momentum of `sgd`.
-    `sam` is the rho of sharpness-aware minimisation, which takes two gradients for each update; 0 is off.
     `backbone_lr` multiplies the rate of everything but the last layer, and each block of layers below that one learns
     at `layer_decay` times the rate of the block above it.
     """
@@ -209,8 +208,6 @@ class OptimiserSection(RecipeSection):
     nesterov: bool = False
     weight_decay: NonNegative = 5e-4
     batch_size: Count = 128
-    accumulate: Count = 1
-    sam: NonNegative = 0.0
     backbone_lr: Positive = 1.0
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
 
@@ -308,10 +305,7 @@ class Recipe(RecipeSection):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        optimiser, schedule, engine, last = self.optimiser, self.schedule, self.engine, f"the {self.epochs} epochs"
-        if optimiser.accumulate > optimiser.batch_size:
-            rule = f"not exceed optimiser.batch_size ({optimiser.batch_size})"
-            raise invalid("optimiser.accumulate", rule, optimiser.accumulate)
+        schedule, engine, last = self.schedule, self.engine, f"the {self.epochs} epochs"
         late = [m for m in schedule.milestones if m >= 1 and m >= self.epochs]
         if late and schedule.kind == "step":
             raise invalid("schedule.milestones", f"lie before the last epoch ({self.epochs})", f"{late[0]:g}")
@@ -334,11 +328,6 @@ class Recipe(RecipeSection):
     def averaged_epochs(self) -> int:
         """How many epochs at the end have their weights averaged."""
         return int(self.epochs * self.schedule.average + 1e-9)
-
-    @property
-    def gradients_per_update(self) -> int:
-        """How often the gradient of a batch is taken for one step of the optimiser."""
-        return 1 + bool(self.optimiser.sam)
 
     def plan(self) -> Plan:
         """The loss and the pruning of the method; settings that are unknown or do not fit the rest are refused."""

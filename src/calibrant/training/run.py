@@ -122,10 +122,7 @@ class Run(RunFolder):
     def describe(self) -> str:
         """What came out of a finished run, for a person."""
         summary = self.summary
-        updates = "sample updates"
-        if self.recipe.gradients_per_update > 1:
-            updates += f" ({self.recipe.gradients_per_update} gradients each)"
-        cost = f"{summary['seen_share']:.1%} of the {updates} in {summary['timing']['train_seconds']:.1f} s"
+        cost = f"{summary['seen_share']:.1%} of the sample updates in {summary['timing']['train_seconds']:.1f} s"
         warned = "".join(f"\nwarning: {text}" for text in summary.get("warnings", ()))
         # The summary's own figures have 10 bins, as the paper's tables.
         test, policy = self.predictions("test"), self.policy()

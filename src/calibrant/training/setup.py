@@ -31,7 +31,7 @@ from calibrant.training.network import (
 from calibrant.training.recipe import OptimiserSection, Recipe
 from calibrant.training.reproducibility import derive_seed
 from calibrant.training.run_data import TorchData, TrainingData, own_torch_data
-from calibrant.training.step import EagerSteps, GraphedSteps, Learner, SharpnessAware
+from calibrant.training.step import EagerSteps, GraphedSteps, Learner
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -259,8 +259,7 @@ class Setup:
         scoring_size = self.data.image_shape[1:]
         if self.pruner.scoring != "all":
             scoring_size = self.sizes[epoch - 1]
-        gradients = trained * self.recipe.gradients_per_update
-        return float(gradients * per_gradient + scored * self.forward_flops[scoring_size])
+        return float(trained * per_gradient + scored * self.forward_flops[scoring_size])
 
     def _count_flops(self) -> dict[Size, int]:
         """The forward pass of one image at each size of the run; sizes that the network cannot take are refused."""
@@ -277,9 +276,6 @@ class Setup:
         balanced: Tensor | None = None
         if recipe.balance == "sampler":
             balanced = self.data.targets
-        sam: SharpnessAware | None = None
-        if recipe.optimiser.sam:
-            sam = SharpnessAware(self.network, recipe.optimiser.sam)
         tables = EpochTables(
             self.pruner,
             augmentation=self.preparation.augmentation,
@@ -297,8 +293,6 @@ class Setup:
             optimiser,
             self.pruner,
             batch_size=self.batch_size,
-            accumulate=recipe.optimiser.accumulate,
-            sam=sam,
         )
         if self.mode != "eager":
             self.learner.compile()
@@ -326,11 +320,9 @@ def choose_mode(recipe: Recipe, fabric: "Fabric", data_path: str) -> str:
     """The step mode for this device; what cannot work together is refused here, before any time is spent."""
     engine = recipe.engine
     on_gpu = fabric.device.type == "cuda"
-    capturable = on_gpu and fabric.world_size == 1 and recipe.optimiser.accumulate == 1 and data_path == "resident"
+    capturable = on_gpu and fabric.world_size == 1 and data_path == "resident"
     if engine.mode == "graphed" and not capturable:
-        raise InvalidInput(
-            "engine.mode graphed needs one GPU, resident data and accumulate = 1. Use auto, or change one of them."
-        )
+        raise InvalidInput("engine.mode graphed needs one GPU and resident data. Use auto, or change one of them.")
     if engine.mode != "auto":
         return engine.mode
     if capturable:

@@ -8,7 +8,6 @@ captured shapes: it runs as an ordinary step on the same parameters and optimise
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -96,43 +95,6 @@ class TrainingMeter:
         return step
 
 
-# Keeps the step finite if every gradient is 0.
-_TINY = 1e-12
-
-
-class SharpnessAware:
-    """Moves a network to the worst point within `rho` and back.
-
-    The second pass normalises with the statistics of its batch like any training pass, but leaves no trace in the
-    running statistics of batch normalisation (nor in any other buffer): those belong to the weights that are kept. The
-    tensors that hold weights and buffers meanwhile are made once, so that a captured step can use them.
-    """
-
-    def __init__(self, network: nn.Module, rho: float) -> None:
-        self.rho = rho
-        self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-        held: list[Tensor] = [*self._parameters, *network.buffers()]
-        # By type: only tensors of one type are copied in a single kernel, and there are hundreds of small ones.
-        by_type = {value.dtype: [other for other in held if other.dtype == value.dtype] for value in held}
-        self._state = [(values, [torch.empty_like(value) for value in values]) for values in by_type.values()]
-
-    @torch.no_grad()
-    def climb(self) -> None:
-        """Remember the network, then go up the gradient that `backward` has left in it."""
-        for values, kept in self._state:
-            torch._foreach_copy_(kept, values)
-        moved: list[Tensor] = [parameter for parameter in self._parameters if parameter.grad is not None]
-        gradients = [parameter.grad for parameter in moved if parameter.grad is not None]
-        scale = self.rho / (nn.utils.get_total_norm(gradients) + _TINY)
-        torch._foreach_add_(moved, list(torch._foreach_mul(gradients, scale)))  # noqa: SLF001
-
-    @torch.no_grad()
-    def come_back(self) -> None:
-        """Put weights and buffers back, to the bit; the gradients stay those of the worst point."""
-        for values, kept in self._state:
-            torch._foreach_copy_(values, kept)
-
-
 # Number of ordinary steps before the capture: in them cuDNN chooses its kernels, compilation happens and the optimiser
 # creates its state, none of which may happen inside a capture.
 _WARM_UP = 3
@@ -150,11 +112,9 @@ class Learner:
         pruner: ConfidencePruner,
         *,
         batch_size: int,
-        accumulate: int,
-        sam: SharpnessAware | None = None,
     ) -> None:
         self.fabric, self.model, self.optimiser, self.pruner = fabric, model, optimiser, pruner
-        self.loss, self.accumulate, self.sam = loss, accumulate, sam
+        self.loss = loss
         self.meter = TrainingMeter(fabric.device)
         # What full batches run through; replaced by `compile`.
         self.full_size = batch_size
@@ -168,53 +128,20 @@ class Learner:
 
     def learn(self, batch: TrainingBatch) -> None:
         """Train on one batch."""
+        full = len(batch.indices) == self.full_size
+        forward = self._full_forward if full else self.model
         with convolutions(len(batch.indices), self.full_size, self.fabric.device):
-            self._gradient(batch)
-            if self.sam is not None:
-                self.sam.climb()
-                self._gradient(batch, record=False)
-                self.sam.come_back()
+            self.optimiser.zero_grad(set_to_none=True)
+            logits = forward(batch.images)
+            terms = self._terms(logits, batch, full=full)
+            total = torch.stack(list(terms.values())).sum()
+            self.fabric.backward(total)
+            with torch.no_grad():
+                if batch.mixed is None:  # else the confidence is that of a mixture, not of any sample
+                    self.pruner.observe(batch.indices, logits.detach())
+                self.meter.update(logits.detach(), batch.targets, terms, total.detach())
         self.optimiser.step()
         self.meter.steps += 1
-
-    def _gradient(self, batch: TrainingBatch, *, record: bool = True) -> None:
-        """The gradient of the global batch, in pieces if it is accumulated."""
-        self.optimiser.zero_grad(set_to_none=True)
-        size = len(batch.indices)
-        for here, share in self._pieces(size, batch.total):
-            # Ranks exchange gradients once, with the last piece.
-            with self.fabric.no_backward_sync(self.model, enabled=here.stop < size):
-                self._backward(batch[here], share, full=size == self.full_size, record=record)
-
-    def _pieces(self, size: int, total: int) -> list[tuple[slice, float]]:
-        """Where this rank's part of a batch of `total` samples is cut, and each piece's share of the global batch.
-
-        Every rank must cut into the same number of pieces, also if one of them holds a sample more.
-        """
-        if self.accumulate == 1:
-            return [(slice(0, size), 1.0)]
-        ranks = self.fabric.world_size
-        least = total // ranks
-        pieces = min(self.accumulate, max(least, 1))
-        cuts = [least * piece // pieces for piece in range(pieces)]
-        ends = [*(cut * ranks for cut in cuts), total]
-        return [
-            (slice(start, stop), (ends[number + 1] - ends[number]) / total)
-            for number, (start, stop) in enumerate(pairwise([*cuts, size]))
-        ]
-
-    def _backward(self, batch: TrainingBatch, share: float, *, full: bool, record: bool) -> None:
-        logits = self._full_forward(batch.images) if full else self.model(batch.images)
-        terms = self._terms(logits, batch, full=full)
-        total = torch.stack(list(terms.values())).sum()
-        # A piece counts by its size, so that the gradient of per-sample losses is exactly the whole batch's.
-        self.fabric.backward(total if share == 1 else total * share)
-        if not record:
-            return
-        with torch.no_grad():
-            if batch.mixed is None:  # else the confidence is that of a mixture, not of any sample
-                self.pruner.observe(batch.indices, logits.detach())
-            self.meter.update(logits.detach(), batch.targets, terms, total.detach())
 
     def _terms(self, logits: Tensor, batch: TrainingBatch, *, full: bool) -> dict[str, Tensor]:
         """The parts of the loss; those of a mixed batch are weighted means over both labels of each sample."""

@@ -205,11 +205,9 @@ def summarise(
         # Forward passes that were made for scores alone, apart from what was trained on.
         "samples_scored": sum(line.get("samples_scored", 0) for line in log),
         "seen_share": pruning.seen / full,
-        # How often the gradient of a sample was taken: what an update costs is not the same for every optimiser.
-        "gradient_passes": pruning.seen * recipe.gradients_per_update,
         "flops": sum(line["flops"] for line in log),
         # Of the recipe without pruning and with every epoch at full size.
-        "flops_full": full * recipe.gradients_per_update * FLOPS_PER_GRADIENT * forward_flops,
+        "flops_full": full * FLOPS_PER_GRADIENT * forward_flops,
         "epochs": setup.recipe.epochs,
         "policy": policy,
         "steps_mode": setup.mode,
