@@ -51,15 +51,11 @@ def network(*, n_classes, image_shape):
 """
 
 
-_MIXED = {"data__mixup": 0.4, "method__name": "bsce-gra", "method__options": {}}
-
-
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
-@pytest.mark.parametrize("changes", [{}, _MIXED], ids=["pruned", "mixed"])
-def test_compiled_steps_follow_the_eager_curve(toy, toy_recipe, tmp_path, own_module, changes):
+def test_compiled_steps_follow_the_eager_curve(toy, toy_recipe, tmp_path, own_module):
     own_module("compiled_network", _NETWORK)
     # Kernels sum in another order: float64 shows that nothing else differs.
-    recipe = toy_recipe(engine__precision="64-true", model__name="compiled_network:network", **changes)
+    recipe = toy_recipe(engine__precision="64-true", model__name="compiled_network:network")
     runs = [train(recipe.changed({"engine.mode": mode}), tmp_path / mode, data=toy) for mode in ("eager", "compiled")]
     assert [run.summary["steps_mode"] for run in runs] == ["eager", "compiled"]
     for eager, compiled in zip(*(run.epochs() for run in runs), strict=True):

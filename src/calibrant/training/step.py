@@ -128,32 +128,21 @@ class Learner:
 
     def learn(self, batch: TrainingBatch) -> None:
         """Train on one batch."""
-        full = len(batch.indices) == self.full_size
-        forward = self._full_forward if full else self.model
+        forward: Callable[[Tensor], Tensor] = self.model
+        terms_of: Callable[..., dict[str, Tensor]] = self.loss.terms
+        if len(batch.indices) == self.full_size:
+            forward, terms_of = self._full_forward, self._full_terms
         with convolutions(len(batch.indices), self.full_size, self.fabric.device):
             self.optimiser.zero_grad(set_to_none=True)
             logits = forward(batch.images)
-            terms = self._terms(logits, batch, full=full)
+            terms = terms_of(logits, batch.targets, self.pruner.weights(batch.indices))
             total = torch.stack(list(terms.values())).sum()
             self.fabric.backward(total)
             with torch.no_grad():
-                if batch.mixed is None:  # else the confidence is that of a mixture, not of any sample
-                    self.pruner.observe(batch.indices, logits.detach())
+                self.pruner.observe(batch.indices, logits.detach())
                 self.meter.update(logits.detach(), batch.targets, terms, total.detach())
         self.optimiser.step()
         self.meter.steps += 1
-
-    def _terms(self, logits: Tensor, batch: TrainingBatch, *, full: bool) -> dict[str, Tensor]:
-        """The parts of the loss; those of a mixed batch are weighted means over both labels of each sample."""
-        of: Callable[..., dict[str, Tensor]] = self.loss.terms
-        if full:
-            of = self._full_terms
-        weights = self.pruner.weights(batch.indices)
-        terms = of(logits, batch.targets, weights)
-        if batch.mixed is None:
-            return terms
-        share, others = batch.mixed.share, of(logits, batch.mixed.partners, weights)
-        return {name: share * value + (1 - share) * others[name] for name, value in terms.items()}
 
 
 class EagerSteps:
