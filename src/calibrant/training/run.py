@@ -21,7 +21,7 @@ from calibrant.metrics.metric import label
 from calibrant.own_code import is_own, require
 from calibrant.runs import RECIPE, RunFolder, Sample, is_run
 from calibrant.tables import Table
-from calibrant.training.checkpoint import Checkpoint, Line, newest_checkpoint, read_log, saved_log
+from calibrant.training.checkpoint import Checkpoint, Line, newest_checkpoint, read_log
 from calibrant.training.data import Dataset, load_dataset, split_validation
 from calibrant.training.models import AveragedViews, ModelInput, build_model
 from calibrant.training.recipe import Recipe
@@ -43,7 +43,6 @@ class Run(RunFolder):
         if recipe is None and not is_run(self.path):
             raise InvalidInput(f"run must be a run folder with a {RECIPE}, got {self.path}.")
         self.recipe = recipe or Recipe.load(self.recipe_path)
-        self._found: frozenset[str] = frozenset()
 
     @classmethod
     def create(cls, path: str | Path, recipe: Recipe) -> "Run":
@@ -51,8 +50,6 @@ class Run(RunFolder):
         run = cls(Path(path), recipe)
         run.refuse_if_used()
         existed = run.path.exists()
-        if existed:
-            run._found = frozenset(entry.name for entry in run.path.iterdir())
         try:
             run.path.mkdir(parents=True, exist_ok=True)
             # Under the lock, and the recipe last: of two processes that begin the same folder one is refused, and a
@@ -75,13 +72,11 @@ class Run(RunFolder):
 
         The folder itself stays, empty, so that the corrected call can have it.
         """
-        for name in (RECIPE, self.log_path.name, self.lock_path.name):
-            if name not in self._found:
-                (self.path / name).unlink(missing_ok=True)
+        for path in (self.recipe_path, self.log_path, self.lock_path):
+            path.unlink(missing_ok=True)
         for folder in (self.checkpoints, self.predictions_path("test").parent):
-            if folder.name not in self._found:
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
     def refuse_if_used(self) -> None:
         """Raise if the folder holds something already."""
@@ -294,14 +289,9 @@ class Run(RunFolder):
         return int(self.summary["epochs"])
 
     def epochs(self) -> list[Line]:
-        """The epoch log; a last line torn by a kill is left out, any other damage is refused.
-
-        Checkpoints hold the lines up to their epoch under a digest, so those are right whatever happened to the file.
-        """
-        every = None
-        if self.finished:
-            every = self.trained_epochs
-        return read_log(self.log_path, saved=saved_log(self.checkpoints), epochs=every)
+        """The epoch log; a last line torn by a kill is left out, any other damage is refused."""
+        every = self.trained_epochs if self.finished else None
+        return read_log(self.log_path, epochs=every)
 
     def remove_drafts(self) -> None:
         """Remove the temporary files of processes that were killed; only the holder of the lock may do that."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from calibrant.errors import InvalidInput, at_level, importing, invalid
 from calibrant.losses.base import balanced_loss
@@ -15,7 +16,7 @@ from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, 
 from calibrant.training.data import Dataset, StreamedImages, open_dataset
 from calibrant.training.data.dataset import Size
 from calibrant.training.data.spec import own_data
-from calibrant.training.final_weights import BestEpoch, WeightAverage
+from calibrant.training.final_weights import BestEpoch
 from calibrant.training.launch import FABRIC_LOGGERS, group_layout, joins_a_group
 from calibrant.training.network import (
     FLOPS_PER_GRADIENT,
@@ -207,9 +208,9 @@ class Setup:
         self.sizes = epoch_sizes(recipe, data.image_shape)
         self.forward_flops = self._count_flops()
         self.freezing = Freezing(self.network, recipe.model)
-        self.average: WeightAverage | None = None
+        self.average: AveragedModel | None = None
         if recipe.averaged_epochs:
-            self.average = WeightAverage(self.network, first=recipe.epochs - recipe.averaged_epochs + 1)
+            self.average = AveragedModel(self.network)
         self.best: BestEpoch | None = None
         if recipe.select != "last":
             self.best = BestEpoch(recipe.select)
