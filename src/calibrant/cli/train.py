@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from calibrant.cli._shared import Assignments, DataDir, Json, Out, OutOr, Repeated, TrustCode, answer, complain
+from calibrant.errors import InvalidInput
 from calibrant.own_code import trust_named
 
 
@@ -54,7 +55,7 @@ def train(
     from calibrant.training import train as start_training
     from calibrant.training.data.spec import own_data
     from calibrant.training.launch import is_first_process, resumable
-    from calibrant.training.settings import anchored_recipe, default_folder, parse_assignment, refuse_settings
+    from calibrant.training.settings import anchored_recipe, default_folder, parse_assignment
 
     changes = {
         "seed": seed,
@@ -69,7 +70,8 @@ def train(
     reporter = make_reporter(track or ())
     if resume is not None:
         others = {"recipe": recipe, "data": data, "out": out}
-        refuse_settings({**changes, "engine.devices": None, **others})
+        if any(value is not None for value in {**changes, "engine.devices": None, **others}.values()):
+            raise InvalidInput("--resume continues a run as it was begun: leave out the other settings.")
         if Run(resume).finished:
             complain(f"run {resume} is finished already: nothing to do")
         with resumable(resume):
