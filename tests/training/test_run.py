@@ -15,7 +15,7 @@ def test_a_new_run_can_be_opened(tmp_path):
     assert Run(str(run.path)).recipe == Recipe(seed=5)
     assert Run(str(run.path)).path == run.path
     assert not run.finished
-    with pytest.raises(InvalidInput, match=r"is not finished: 0 of \d+ epochs are done\. Continue it"):
+    with pytest.raises(InvalidInput, match=r"is not finished\. Continue it"):
         run.summary  # noqa: B018
     with pytest.raises(InvalidInput, match="has no test predictions yet"):
         run.predictions("test")

@@ -149,5 +149,4 @@ def test_no_digit_of_a_loss_is_lost():
             torch.zeros(size, 2), torch.zeros(size, dtype=torch.int64), {"a": torch.tensor(value)}, torch.tensor(value)
         )
     assert meter.read()["terms"] == {"a": (3 * large + 1) / 4}
-    assert meter.confidence.dtype == torch.float64
-    assert {meter.counts.dtype, meter.correct.dtype, meter.steps.dtype} == {torch.int64}
+    assert meter.bins.dtype == torch.float64

@@ -41,7 +41,7 @@ from calibrant.training.run import Run
 from calibrant.training.run_data import TorchData
 from calibrant.training.setup import OWN_DATA, Setup, load_data, make_fabric, on_gpu, trained_recipe
 from calibrant.training.step import predict, scorer
-from calibrant.training.summary import brief, calibrate_run, find_failures, summarise
+from calibrant.training.summary import brief, calibrate_run, find_failures, judged, summarise
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -372,26 +372,28 @@ class _Training:
     def _finish(self) -> None:
         # The last epoch predicted the validation part already, unless this process began after that epoch.
         validation = self.final_validation or self._predict("val")
-        predictions: dict[Split, Predictions] = {"val": validation, "test": self._predict("test")}
-        for split, prediction in predictions.items():
-            prediction.save(self.run.predictions_path(split))
+        predictions = self._save_predictions({"val": validation, "test": self._predict("test")})
         self.setup.pruner.save(self.run.pruning_path)
         calibration = calibrate_run(self.run)
         warnings = find_failures(self.run, self.log, calibration)
         content = summarise(self.run.recipe, self.setup, predictions, self.log, calibration)
-        # The last file: from now on the run counts as finished.
-        write_json(self.run.summary_path, {**content, "warnings": warnings, "best": self._finish_best()})
-
-    def _finish_best(self) -> dict[str, Any] | None:
-        """Predict with the weights of the best epoch, if the recipe asks for it. The network keeps these weights."""
         best = self.setup.best
-        if best is None:
-            return None
-        self.setup.network.load_state_dict(best.weights)
-        predictions: dict[Split, Predictions] = {split: self._predict(split) for split in ("val", "test")}
+        content |= {"warnings": warnings, "best": None}
+        if best is not None:
+            # The network keeps these weights.
+            self.setup.network.load_state_dict(best.weights)
+            predictions = self._save_predictions({split: self._predict(split) for split in ("val", "test")}, best=True)
+            chosen = {"select": best.select, "epoch": best.epoch, "figure": best.figure}
+            content["best"] = {**chosen, **judged(predictions)}
+        # The last file: from now on the run counts as finished.
+        write_json(self.run.summary_path, content)
+
+    def _save_predictions(
+        self, predictions: dict[Split, Predictions], *, best: bool = False
+    ) -> dict[Split, Predictions]:
         for split, prediction in predictions.items():
-            prediction.save(self.run.predictions_path(split, best=True))
-        return best.summary(predictions)
+            prediction.save(self.run.predictions_path(split, best=best))
+        return predictions
 
 
 def _all_finite(network: torch.nn.Module) -> bool:

@@ -9,7 +9,6 @@ A validation set that chooses the best epoch is no longer untouched: its own fig
 
 import warnings
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +16,8 @@ from torch.optim.swa_utils import AveragedModel
 
 from calibrant.calibration import TemperatureScaling
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.metrics import evaluate, expected_calibration_error, negative_log_likelihood
+from calibrant.metrics import negative_log_likelihood
 from calibrant.predictions import Predictions
-from calibrant.runs import Split
 from calibrant.training.network import measure_statistics
 
 
@@ -58,17 +56,6 @@ class BestEpoch:
         """Go on from there."""
         self.epoch, self.figure = int(state.pop("epoch")), float(state.pop("figure"))
         self.weights = {name.removeprefix("weights."): value for name, value in state.items()}
-
-    def summary(self, predictions: dict[Split, Predictions]) -> dict[str, Any]:
-        """What `summary.json` says about it."""
-        return {
-            "select": self.select,
-            "epoch": self.epoch,
-            "figure": self.figure,
-            "test": evaluate(predictions["test"], n_bins=10).to_dict(),
-            "test_ece_15_bins": expected_calibration_error(predictions["test"], n_bins=15),
-            "validation": evaluate(predictions["val"], n_bins=10).to_dict(),
-        }
 
 
 def selection_figure(select: str, validation: Predictions) -> float:

@@ -1,7 +1,6 @@
 """A run is a folder. This is its reader and writer; the engine and everything after it go through here."""
 
 import contextlib
-import shutil
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -49,7 +48,6 @@ class Run(RunFolder):
         """Make a new run folder; one that already holds something is never touched."""
         run = cls(Path(path), recipe)
         run.refuse_if_used()
-        existed = run.path.exists()
         try:
             run.path.mkdir(parents=True, exist_ok=True)
             # Under the lock, and the recipe last: of two processes that begin the same folder one is refused, and a
@@ -59,11 +57,9 @@ class Run(RunFolder):
                 run.checkpoints.mkdir(exist_ok=True)
                 run.predictions_path("test").parent.mkdir(exist_ok=True)
                 recipe.save(run.recipe_path)
+        except CalibrantError:
+            raise
         except OSError as error:
-            if not existed:
-                shutil.rmtree(run.path, ignore_errors=True)
-            if isinstance(error, CalibrantError):
-                raise
             raise output_error(run.path, error) from error
         return run
 
@@ -94,25 +90,10 @@ class Run(RunFolder):
                 "Continue it with --resume, or choose another folder."
             )
 
-    @classmethod
-    def of(cls, path: str | Path) -> "Run | None":
-        """The run that `path` is the folder of, or that it has predictions of; None for a file of no run."""
-        found = RunFolder.of(path)
-        if found is None:
-            return None
-        return cls(found.path)
-
     @property
     def method(self) -> str:
         """Name of the training method."""
         return self.recipe.method.name
-
-    def refuse_unfinished(self) -> None:
-        """Raise if the run has not reached its end."""
-        if not self.finished:
-            done = f"{len(self.epochs())} of {self.recipe.epochs} epochs are done"
-            way_out = f"Continue it with: calibrant train --resume {self.path}"
-            raise InvalidInput(f"run {self.path} is not finished: {done}. {way_out}")
 
     def describe(self) -> str:
         """What came out of a finished run, for a person."""
@@ -129,22 +110,18 @@ class Run(RunFolder):
     def _overview(self) -> Table:
         """The settings and, if the run is finished, the results. A damaged folder is shown with its damage."""
         recipe = self.recipe
-        rows: list[tuple[str, object]] = [
-            ("data", recipe.data.name),
-            ("model", recipe.model.name),
-            ("method", recipe.method.name),
-            ("seed", recipe.seed),
-        ]
+        rows: list[tuple[str, object]] = [("data", recipe.data.name), ("model", recipe.model.name)]
+        rows += [("method", self.method), ("seed", recipe.seed)]
         try:
             if not self.finished:
                 rows.append(("state", f"{len(self.epochs())} of {recipe.epochs} epochs done"))
                 return Table(str(self.path), rows)
-            rows.append(("state", f"finished, {self.trained_epochs} epochs"))
             summary = self.summary
             test = Evaluation.from_dict(summary["test"])
         except (CalibrantError, OSError) as error:
             return Table(str(self.path), [*rows, ("damaged", error)])
         rows += [
+            ("state", f"finished, {self.trained_epochs} epochs"),
             ("sample updates", f"{summary['seen_share']:.1%}"),
             (label("test_error"), f"{100 * test.test_error:.2f} %"),
             (label("nll"), f"{test.nll:.4f}"),
@@ -201,15 +178,13 @@ class Run(RunFolder):
         name = self.recipe.model.name
         if is_own(name):
             require(name, expected=self.recipe.own_code.get(name.partition(":")[0]), trusted=trust_code)
-        expected = None
-        if stated := checkpoint.values.get("model_input"):
-            expected = ModelInput.from_dict(stated)
+        stated = checkpoint.values.get("model_input")
         model = build_model(
             name,
             n_classes=checkpoint.values["classes"],
             image_shape=(channels, height, width),
             pretrained=False,
-            expected=expected,
+            expected=ModelInput.from_dict(stated) if stated else None,
         )
         weights = {n.removeprefix("model."): t for n, t in checkpoint.tensors.items() if n.startswith("model.")}
         if self.recipe.engine.precision == "64-true":
@@ -273,9 +248,7 @@ class Run(RunFolder):
         drawn = (centre + spread * noise).clamp(0, 1)
         name = self.recipe.data.name
         # A folder may hold a million photographs, and all of them would be read for a few.
-        dataset = None
-        if not name.startswith("folder:"):
-            dataset = _dataset(name, None)
+        dataset = None if name.startswith("folder:") else _dataset(name, None)
         if dataset is None or dataset.image_shape != tuple(values["image_shape"]):
             return drawn, f"images (of noise: {name} was not read here)"
         real = dataset.test.images[:_REAL_IMAGES].float() / 255
@@ -284,9 +257,7 @@ class Run(RunFolder):
     @property
     def trained_epochs(self) -> int:
         """Epochs of the finished run; a budget may have made them fewer than the recipe's."""
-        if self.recipe.budget == 1:
-            return self.recipe.epochs
-        return int(self.summary["epochs"])
+        return self.recipe.epochs if self.recipe.budget == 1 else int(self.summary["epochs"])
 
     def epochs(self) -> list[Line]:
         """The epoch log; a last line torn by a kill is left out, any other damage is refused."""

@@ -68,9 +68,10 @@ def recipe_from(
     given = {key: value for key, value in (changes or {}).items() if value is not None}
     if file is None:
         data = data or "digits"
-        recipe = derived_recipe(data, given)
         if "method.name" in given:  # the schedule on which methods are compared
             recipe = paper_recipe(data).changed(method_settings(data))
+        else:
+            recipe = derived_recipe(data, given)
     else:
         recipe = Recipe.parse(_content(file))
         if data is not None:

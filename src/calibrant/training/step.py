@@ -35,33 +35,29 @@ _NEVER = -1
 
 
 class TrainingMeter:
-    """Accuracy, calibration error and loss terms over the epoch's batches, in float64 and integers.
+    """Accuracy, calibration error and loss terms over the epoch's batches, in float64.
 
     It uses only in-place tensor operations with fixed shapes, so that a captured step can contain it.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.counts = torch.zeros(_BINS, dtype=torch.int64, device=device)
-        self.confidence = torch.zeros(_BINS, dtype=torch.float64, device=device)
-        self.correct = torch.zeros(_BINS, dtype=torch.int64, device=device)
+        # Samples, confidence and correct ones in each bin; float64 counts exactly up to 2^53.
+        self.bins = torch.zeros(3, _BINS, dtype=torch.float64, device=device)
         self.steps = torch.zeros((), dtype=torch.int64, device=device)
         self.first_bad = torch.full((), _NEVER, dtype=torch.int64, device=device)
         self.terms: dict[str, Tensor] = {}
 
     def reset(self) -> None:
         """Begin an epoch."""
-        for total in (self.counts, self.confidence, self.correct, self.steps, *self.terms.values()):
+        for total in (self.bins, self.steps, *self.terms.values()):
             total.zero_()
         self.first_bad.fill_(_NEVER)
 
     def update(self, logits: Tensor, targets: Tensor, terms: dict[str, Tensor], total: Tensor) -> None:
         """Add one batch."""
         confidence, predicted = torch.softmax(logits.float(), dim=1).max(dim=1)
-        counts, confidence_sums, correct_sums = accumulate_bins(confidence, predicted == targets, _BINS)
-        self.counts += counts
-        self.confidence += confidence_sums
-        self.correct += correct_sums
+        self.bins += torch.stack([total.double() for total in accumulate_bins(confidence, predicted == targets, _BINS)])
         for name, value in terms.items():
             if name not in self.terms:
                 self.terms[name] = torch.zeros((), dtype=torch.float64, device=self.device)
@@ -72,9 +68,7 @@ class TrainingMeter:
 
     def read(self) -> dict[str, Any]:
         """The epoch's figures over all ranks (waits for the device)."""
-        packed = torch.cat([self.counts.double(), self.confidence, self.correct.double()])
-        packed = torch.cat([packed, *(value.reshape(1) for value in self.terms.values())])
-        totals = global_sum(packed).cpu()
+        totals = global_sum(torch.cat([self.bins.view(-1), *(value.view(1) for value in self.terms.values())])).cpu()
         counts, confidence, correct = totals[: 3 * _BINS].view(3, _BINS)
         samples = float(counts.sum())
         terms = {name: float(v) / samples for name, v in zip(self.terms, totals[3 * _BINS :], strict=True)}
@@ -90,9 +84,7 @@ class TrainingMeter:
     def first_bad_step(self) -> int | None:
         """Number of the first step of the epoch with a non-finite loss, or None."""
         step = int(self.first_bad)
-        if step == _NEVER:
-            return None
-        return step
+        return None if step == _NEVER else step
 
 
 # Number of ordinary steps before the capture: in them cuDNN chooses its kernels, compilation happens and the optimiser
@@ -247,41 +239,31 @@ def scorer(setup: "Setup", epoch: int) -> Scorer:
     only samples that rest are scored, they are cropped and mirrored as in training: they compete with samples whose
     scores come from such views, and a plain view looks easier than those. If all are scored, all are seen plain.
     """
+    network, fabric, preparation = setup.network, setup.fabric, setup.preparation
 
     def score(indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        network, fabric = setup.network, setup.fabric
+        augmentation, drawn = preparation.augmentation, None
+        if augmentation is not None and setup.pruner.scoring != "all":
+            # Crops and mirrors of all samples by index: the same for any number of ranks.
+            generator = torch.Generator().manual_seed(derive_seed(setup.recipe.seed, "score", epoch))
+            drawn = draw_augmentation(setup.pruner.samples, augmentation.crop_padding, augmentation.flip, generator)
         random = seeded(setup.recipe.seed, "score", epoch, fabric.global_rank)
         with evaluating(network), random, torch.no_grad(), fabric.autocast():
-            for rows, images in _views(setup, indices, epoch):
+            for rows, images in _images(setup, indices):
+                moved = images.to(fabric.device, non_blocking=True)
+                if drawn is None:
+                    prepared = preparation.plain(moved)
+                else:
+                    prepared = preparation(moved, *(table[rows.cpu()].to(moved.device) for table in drawn))
                 with padded(setup.batch_size * _LARGER, fabric.device):
-                    logits = network(images)
+                    logits = network(prepared)
                 yield rows, logits
 
     return score
 
 
-def _views(setup: "Setup", indices: Tensor, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """The images of these samples, ready for the network, in batches."""
-    offsets, flips = _augmentation(setup, epoch)
-    for rows, images in _images(setup, indices):
-        moved, here = images.to(setup.fabric.device, non_blocking=True), rows.cpu()
-        if offsets is None or flips is None:
-            yield rows, setup.preparation.plain(moved)
-        else:
-            drawn = offsets[here].to(moved.device), flips[here].to(moved.device)
-            yield rows, setup.preparation(moved, *drawn)
-
-
-def _augmentation(setup: "Setup", epoch: int) -> tuple[Tensor, Tensor] | tuple[None, None]:
-    """Crops and mirrors of all samples by index: the same for any number of ranks."""
-    augmentation = setup.preparation.augmentation
-    if augmentation is None or setup.pruner.scoring == "all":
-        return None, None
-    generator = torch.Generator().manual_seed(derive_seed(setup.recipe.seed, "score", epoch))
-    return draw_augmentation(setup.pruner.samples, augmentation.crop_padding, augmentation.flip, generator)
-
-
 def _images(setup: "Setup", indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """These samples in batches, with their indices."""
     source, batch_size = setup.steps.source, setup.batch_size * _LARGER
     if isinstance(source, ResidentBatches):
         for rows in torch.split(indices.to(source.images.device), batch_size):

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -156,14 +156,11 @@ def summarise(
     policy = repr(setup.pruner.timetable.policy) if setup.plan.pruning is not None else None
     validated = [{"epoch": line["epoch"], **line["validation"]} for line in log if "validation" in line]
     full = setup.pruner.samples * recipe.epochs
-    forward_flops = setup.forward_flops[setup.data.image_shape[1:]]
     concurrent = os.environ.get(CONCURRENT_RUNS, "")
     return {
         "recipe": recipe.model_dump(mode="json"),
         "method": {"name": setup.plan.name, "settings": setup.plan.settings},
-        "test": evaluate(predictions["test"], n_bins=10).to_dict(),
-        "test_ece_15_bins": expected_calibration_error(predictions["test"], n_bins=15),
-        "validation": evaluate(predictions["val"], n_bins=10).to_dict(),
+        **judged(predictions),
         "per_class": evaluate_classes(predictions["test"]).to_dict()["classes"],
         "calibration": calibration,
         "best_validation": max(validated, key=lambda line: line["accuracy"], default=None),
@@ -174,7 +171,7 @@ def summarise(
         "seen_share": pruning.seen / full,
         "flops": sum(line["flops"] for line in log),
         # Of the recipe without pruning and with every epoch at full size.
-        "flops_full": full * FLOPS_PER_GRADIENT * forward_flops,
+        "flops_full": full * FLOPS_PER_GRADIENT * setup.forward_flops[setup.full_size],
         "epochs": setup.recipe.epochs,
         "policy": policy,
         "steps_mode": setup.mode,
@@ -186,6 +183,15 @@ def summarise(
         "environment": describe_environment(),
         # Times are compared only between runs that shared their machine with equally many.
         "concurrent_runs": int(concurrent) if concurrent.isdecimal() else None,
+    }
+
+
+def judged(predictions: Mapping[Split, Predictions]) -> dict[str, Any]:
+    """The figures of both held-out parts, with 10 bins as in the paper's tables."""
+    return {
+        "test": evaluate(predictions["test"], n_bins=10).to_dict(),
+        "test_ece_15_bins": expected_calibration_error(predictions["test"], n_bins=15),
+        "validation": evaluate(predictions["val"], n_bins=10).to_dict(),
     }
 
 
