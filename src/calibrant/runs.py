@@ -416,18 +416,7 @@ class _BestValidation(Figures):
 
 
 class _Best(Checked):
-    select: Text
     epoch: Epoch
-    figure: Number
-    test: _Evaluation
-    validation: _Evaluation
-
-
-class _Calibration(Checked):
-    method: str
-    temperature: Number
-    cases: Count
-    notes: list[str]
 
 
 class _Timing(Checked):
@@ -436,19 +425,17 @@ class _Timing(Checked):
 
 
 class SummaryContent(Checked):
-    """`summary.json`."""
+    """What is read of `summary.json`."""
 
     method: _Method
     test: _Evaluation
     validation: _Evaluation
     best_validation: _BestValidation | None
-    calibration: _Calibration | None = None
     warnings: list[Text] = Field(default_factory=list)
     best: _Best | None = None
     samples_seen: Count
     samples_full: Annotated[int, Field(ge=1, lt=2**53)]
     epochs: Epoch | None = None
-    policy: Text | None = None
     seen_share: NotNegative
     samples_scored: Count = 0
     steps_mode: Text | None = None

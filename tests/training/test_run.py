@@ -109,7 +109,7 @@ def test_only_the_summary_says_that_a_run_is_finished(tmp_path, summary):
         ("environment", {"torch": ["2"]}),
         ("method", "nll"),
         ("method", {"name": "nll", "settings": {"gamma": [[]]}}),
-        ("calibration", {"temperature": "1"}),
+        ("best", {"epoch": "1"}),
     ],
 )
 def test_a_summary_with_wrong_types_is_one_line(tmp_path, summary, key, value):

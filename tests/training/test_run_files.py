@@ -54,7 +54,7 @@ def test_no_flipped_bit_makes_a_line_vanish(path):
     "line",
     [
         *("[1, 2]", '"text"', "null", "{", "", "[" * 100_000, '{"epoch": 1}', "1" * 5000),
-        *({"epoch": 3}, {"epoch": 2.0}, {"epoch": True}, {"train_seconds": "1"}, {"seconds": None}, {"terms": [1]}),
+        *({"epoch": 3}, {"epoch": 2.0}, {"epoch": True}, {"train_seconds": "1"}, {"seconds": None}, {"loss": [1]}),
         *({"validation": {}}, {"validation": {"accuracy": "x", "ece": 0}}, {"loss": float("nan")}, {"samples": -1}),
     ],
 )

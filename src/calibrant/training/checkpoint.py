@@ -31,7 +31,7 @@ from calibrant.files import (
     write_text,
     write_with_digest,
 )
-from calibrant.runs import Checked, Count, Epoch, Figures, NotNegative, Number, Text, check_json
+from calibrant.runs import Checked, Count, Epoch, Figures, NotNegative, Number, check_json
 
 if TYPE_CHECKING:
     from calibrant.training.setup import Setup
@@ -42,24 +42,16 @@ Side = Annotated[int, Field(ge=1, le=100_000)]
 
 
 class EpochLine(Checked):
-    """A line of `metrics.jsonl`."""
+    """What is read of a line of `metrics.jsonl`."""
 
     epoch: Epoch
-    lr: Number
-    kept: Count
     kept_share: Number
     samples: Count
     samples_scored: Count = 0
-    image_size: Annotated[list[Side], Field(min_length=2, max_length=2)]
     flops: NotNegative
     loss: Number
-    terms: dict[Text, Number]
-    accuracy: Number
-    ece: Number
     train_seconds: NotNegative
     seconds: NotNegative
-    samples_per_second: Number
-    selection: Number | None = None
     # Pydantic reads a missing key as None here; `validation: null` is never written, and harmless.
     validation: Figures | None = None
 

@@ -338,7 +338,8 @@ class _Training:
         what = "the loss became NaN or infinite"
         advice = "Try a smaller learning rate or a smaller loss weight."
         if step is None:
-            if _all_finite(self.setup.network):
+            weights = [value for value in self.setup.network.state_dict().values() if value.is_floating_point()]
+            if bool(torch.stack([torch.isfinite(value).all() for value in weights]).all()):
                 return
             # The last step broke the weights: no loss was computed with them yet.
             what, step = "a weight became NaN or infinite", steps - 1
@@ -394,11 +395,6 @@ class _Training:
         for split, prediction in predictions.items():
             prediction.save(self.run.predictions_path(split, best=best))
         return predictions
-
-
-def _all_finite(network: torch.nn.Module) -> bool:
-    parts = [value for value in network.state_dict().values() if value.is_floating_point()]
-    return bool(torch.stack([torch.isfinite(value).all() for value in parts]).all())
 
 
 def state_of(folder: Path, recipe: Recipe) -> Literal["new", "stopped", "finished"]:

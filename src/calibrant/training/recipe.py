@@ -447,12 +447,9 @@ class Recipe(RecipeSection):
 def recipe_keys() -> list[str]:
     """Every dotted key that a user may set; `own_code` and `reasons` are filled in by `train`."""
     found = []
-    for name, field in Recipe.model_fields.items():
-        if name in {"own_code", "reasons"}:
-            continue
-        section = field.annotation
-        if isinstance(section, type) and issubclass(section, RecipeSection):
-            found += [f"{name}.{inner}" for inner in section.model_fields]
+    for name, value in Recipe().model_dump(exclude={"own_code"}).items():
+        if isinstance(value, dict):
+            found += [f"{name}.{inner}" for inner in value]
         else:
             found.append(name)
     return found

@@ -90,11 +90,6 @@ class Run(RunFolder):
                 "Continue it with --resume, or choose another folder."
             )
 
-    @property
-    def method(self) -> str:
-        """Name of the training method."""
-        return self.recipe.method.name
-
     def describe(self) -> str:
         """What came out of a finished run, for a person."""
         summary = self.summary
