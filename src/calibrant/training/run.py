@@ -1,6 +1,7 @@
 """A run is a folder. This is its reader and writer; the engine and everything after it go through here."""
 
 import contextlib
+import shutil
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -48,6 +49,7 @@ class Run(RunFolder):
         """Make a new run folder; one that already holds something is never touched."""
         run = cls(Path(path), recipe)
         run.refuse_if_used()
+        existed = run.path.exists()
         try:
             run.path.mkdir(parents=True, exist_ok=True)
             # Under the lock, and the recipe last: of two processes that begin the same folder one is refused, and a
@@ -57,9 +59,11 @@ class Run(RunFolder):
                 run.checkpoints.mkdir(exist_ok=True)
                 run.predictions_path("test").parent.mkdir(exist_ok=True)
                 recipe.save(run.recipe_path)
-        except CalibrantError:
-            raise
         except OSError as error:
+            if not existed:
+                shutil.rmtree(run.path, ignore_errors=True)
+            if isinstance(error, CalibrantError):
+                raise
             raise output_error(run.path, error) from error
         return run
 
