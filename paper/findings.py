@@ -18,7 +18,7 @@ _TOLERANCE = 0.1
 # A screenful: of each kind those with the most seeds, and the default has what is left.
 _ROWS, _RESOLUTIONS, _PLANS, _HUBER, _PRUNING = 16, 4, 2, 4, 2
 _NOT_DEFAULT = {
-    *("data.mixup", "data.mirror", "optimiser.sam", "optimiser.nesterov", "schedule.resolution"),
+    *("data.mixup", "data.mirror", "optimiser.nesterov", "schedule.resolution"),
     "budget",
 }
 TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "fashion-mnist": "Fashion-MNIST"}
@@ -343,7 +343,7 @@ def compute_curves(by_label: Mapping[str, Sequence[Record]]) -> list[ComputeCurv
 def _way_of_saving(record: Record) -> str | None:
     """Return which curve a run with averaged weights belongs to; None for other losses, steps and plans."""
     changes = record.changes
-    if not record.recipe["schedule"].get("average") or changes.keys() & {"data.mixup", "optimiser.sam"}:
+    if not record.recipe["schedule"].get("average") or changes.keys() & {"data.mixup"}:
         return None
     free_gains = changes.get("data.mirror") == "alternate" and changes.get("optimiser.nesterov")
     if record.method == BASELINE and free_gains:

@@ -8,13 +8,12 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from calibrant.checks import labels
 from calibrant.decisions import Policy
 from calibrant.decisions.policy import FILE_NAME
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid
@@ -48,14 +47,7 @@ class RunFolder(Displayed):
         self.report_path = self.path / "report.html"
 
     @classmethod
-    def open(cls, path: str | Path) -> "RunFolder":
-        """Open an existing run folder."""
-        if not is_run(Path(path)):
-            raise InvalidInput(f"run must be a run folder with a {RECIPE}, got {path}.")
-        return cls(path)
-
-    @classmethod
-    def of(cls, path: str | Path) -> "RunFolder | None":
+    def of(cls, path: str | Path) -> Self | None:
         """The run that `path` is the folder of, or that it has predictions of; None for a file of no run.
 
         >>> RunFolder.of("somewhere/val.npz") is None
@@ -64,9 +56,7 @@ class RunFolder(Displayed):
         folder = Path(path)
         if folder.parent.name == "predictions" and not folder.is_dir():
             folder = folder.parent.parent
-        if not is_run(folder):
-            return None
-        return cls.open(folder)
+        return cls(folder) if is_run(folder) else None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -110,12 +100,8 @@ class RunFolder(Displayed):
             calibrated: Those that the run's policy calibrated.
             best: Those of the best epoch instead of the last, if the recipe's `select` asks for it.
         """
-        name: str = split
-        if best:
-            name = f"best-{name}"
-        if calibrated:
-            name += ".calibrated"
-        return self.path / "predictions" / f"{name}.npz"
+        name = f"{'best-' if best else ''}{split}{'.calibrated' if calibrated else ''}.npz"
+        return self.path / "predictions" / name
 
     def existing_predictions(self, split: Split, *, best: bool = False) -> Path:
         """The path of predictions as the network made them; a run that has none yet is refused."""
@@ -136,12 +122,12 @@ class RunFolder(Displayed):
         if not self.policy_path.is_file():
             return None
         policy = Policy.load(self.policy_path)
-        fitted = [part.fitted_on for part in (policy.rule,) if part is not None]
+        fitted = {policy.rule.fitted_on} if policy.rule is not None else set()
         if policy.calibrator is not None:
-            fitted.append(policy.calibrator.provenance_.fitted_on)
+            fitted.add(policy.calibrator.provenance_.fitted_on)
         own = (self.predictions_path("val"), self.predictions_path("test"))
         made = {sha256_of(path) for path in own if path.is_file()}
-        if any(digest is not None and digest not in made for digest in fitted):
+        if fitted - made - {None}:
             way_out = f"Fit it again (calibrant calibrate {self.path}), or move it away."
             got = "one fitted on other predictions, perhaps of an earlier training"
             raise invalid(str(self.policy_path), "be fitted on predictions of its run", got, way_out)
@@ -217,9 +203,7 @@ def load_predictions(
 def policy_path(source: str | Path) -> Path:
     """Where the policy that is fitted on `source` is kept: in the run that it belongs to, else beside it."""
     run = RunFolder.of(source)
-    if run is None:
-        return Path(source).with_name(FILE_NAME)
-    return run.policy_path
+    return run.policy_path if run is not None else Path(source).with_name(FILE_NAME)
 
 
 def load_judged(
@@ -237,9 +221,7 @@ def load_judged(
     """
     predictions = load_predictions(source, "test", kind=kind, columns=columns)
     name = str(predictions.origin.path)
-    policy = None
-    if is_run(Path(source)):
-        policy = RunFolder(source).policy()
+    policy = RunFolder(source).policy() if is_run(Path(source)) else None
     if raw or policy is None or policy.calibrator is None:
         return {name: predictions}
     if sentence := policy.calibrator.provenance_.in_sample(predictions.origin):
@@ -333,9 +315,19 @@ class PruningAudit(Displayed):
         return share
 
 
-_NUMBERS = ("index", "target", "left", "predicted", "count", "kept_counts", "class_sizes")
-_KINDS = {**dict.fromkeys(_NUMBERS, "i"), "score": "f", "excess": "f", "kept": "b"}
-_ARRAYS = tuple(name for name in PruningAudit.__dataclass_fields__ if name != "settings")
+# Type of each array, and the smallest and the largest value; 0: see `load_audit`.
+_ARRAYS: dict[str, tuple[str, int, int]] = {
+    "index": ("i", 0, 0),
+    "target": ("i", 0, 0),
+    "left": ("i", -1, 2**31),
+    "score": ("f", -1, 2),
+    "excess": ("f", -1, 2),
+    "predicted": ("i", -1, 0),
+    "count": ("i", 0, 2**31),
+    "kept": ("b", 0, 1),
+    "kept_counts": ("i", 0, 0),
+    "class_sizes": ("i", 0, 0),
+}
 
 
 def save_audit(path: str | Path, audit: PruningAudit) -> None:
@@ -348,40 +340,28 @@ def save_audit(path: str | Path, audit: PruningAudit) -> None:
 
 
 def load_audit(path: str | Path) -> PruningAudit:
-    """Read what `pruner.save` wrote."""
+    """Read what `pruner.save` wrote; arrays of other types, shapes or values are refused."""
     arrays = read_npz(path, (*_ARRAYS, "header"))
     missing = [name for name in (*_ARRAYS, "header") if name not in arrays]
     if missing:
         raise invalid(str(path), "be written by pruner.save", f"a file without {', '.join(missing)}")
     header = parse_json(str(arrays.pop("header")), str(path))
     check_json(_AuditHeader, header, str(path))
-    _check_arrays(arrays, str(path))
-    return PruningAudit(**arrays, settings=header["settings"])
-
-
-def _check_arrays(arrays: dict[str, NDArray[Any]], path: str) -> None:
-    """Refuse arrays of other types and shapes than a pruner writes, and classes that do not exist."""
     samples, n_classes = arrays["target"].size, arrays["class_sizes"].size
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_ARRAYS, (samples,))
-    shapes |= {"class_sizes": (n_classes,), "kept_counts": (len(np.atleast_1d(arrays["kept_counts"])), n_classes)}
-    for name, array in arrays.items():
-        if array.dtype.kind != _KINDS[name] or array.shape != shapes[name]:
-            rule = f"be of kind {_KINDS[name]!r} and shape {shapes[name]}"
+    epochs = len(np.atleast_1d(arrays["kept_counts"]))
+    limits = {"index": samples - 1, "target": n_classes - 1, "predicted": n_classes - 1}
+    limits |= {"kept_counts": samples, "class_sizes": samples}
+    for name, (kind, least, most) in _ARRAYS.items():
+        array = arrays[name]
+        shape = {"class_sizes": (n_classes,), "kept_counts": (epochs, n_classes)}.get(name, (samples,))
+        if array.dtype.kind != kind or array.shape != shape:
+            rule = f"be of kind {kind!r} and shape {shape}"
             raise invalid(f"{name} in {path}", rule, f"{array.dtype.kind!r} and {array.shape}")
-    labels(f"target in {path}", arrays["target"], n_classes=n_classes)
-    for name, least, most in (
-        ("index", 0, samples - 1),
-        ("left", -1, 2**31),
-        ("predicted", -1, n_classes - 1),
-        ("count", 0, 2**31),
-        ("kept_counts", 0, samples),
-        ("class_sizes", 0, samples),
-        ("score", -1, 2),
-        ("excess", -1, 2),
-    ):
+        largest = limits.get(name, most)
         # Written so that NaN is refused too.
-        if not ((arrays[name] >= least) & (arrays[name] <= most)).all():
-            raise invalid(f"{name} in {path}", f"lie in {least}..{most}", "something else", "The file is damaged.")
+        if not ((array >= least) & (array <= largest)).all():
+            raise invalid(f"{name} in {path}", f"lie in {least}..{largest}", "something else", "The file is damaged.")
+    return PruningAudit(**arrays, settings=header["settings"])
 
 
 # -- JSON in a run folder: anybody may have written it, so it is checked before it is used ---------------------------
@@ -436,18 +416,7 @@ class _BestValidation(Figures):
 
 
 class _Best(Checked):
-    select: Text
     epoch: Epoch
-    figure: Number
-    test: _Evaluation
-    validation: _Evaluation
-
-
-class _Calibration(Checked):
-    method: str
-    temperature: Number
-    cases: Count
-    notes: list[str]
 
 
 class _Timing(Checked):
@@ -456,21 +425,18 @@ class _Timing(Checked):
 
 
 class SummaryContent(Checked):
-    """`summary.json`."""
+    """What is read of `summary.json`."""
 
     method: _Method
     test: _Evaluation
     validation: _Evaluation
     best_validation: _BestValidation | None
-    calibration: _Calibration | None = None
     warnings: list[Text] = Field(default_factory=list)
     best: _Best | None = None
     samples_seen: Count
     samples_full: Annotated[int, Field(ge=1, lt=2**53)]
     epochs: Epoch | None = None
-    policy: Text | None = None
     seen_share: NotNegative
-    gradient_passes: Count | None = None
     samples_scored: Count = 0
     steps_mode: Text | None = None
     timing: _Timing

@@ -80,8 +80,8 @@ def test_bad_input_is_refused_before_anything_runs(content, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"methods": "nll"}, "study key 'methods' must be a list, got 'nll'."),
-        ({"methods": ("nll",), "seeds": ("a",)}, "study key 'seeds.0' must be a whole number, got 'a'."),
+        ({"methods": "nll"}, "study key 'methods' must be a valid tuple, got 'nll'."),
+        ({"methods": ("nll",), "seeds": ("a",)}, "study key 'seeds.0' must be a valid integer, got 'a'."),
         ({"methods": ("nll",), "sedes": (1,)}, "study key 'sedes' is unknown. Did you mean 'seeds'?"),
         ({"methods": ("nlll",)}, "method must"),
         ({"methods": ()}, "methods must name at least one method, got none. See: calibrant methods."),

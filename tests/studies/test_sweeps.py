@@ -157,15 +157,6 @@ def test_fewer_epochs_are_cheaper_where_epochs_are_searched(tmp_path):
     assert [trial.values[2] for trial in sweep.finished()] == [0.25, 0.5]
 
 
-def test_an_update_with_two_gradients_costs_two(tmp_path):
-    spec = SPEC.model_copy(update={"method": "nll", "recipe": {"epochs": 1}, "search": ("optimiser.sam=0.0,0.05",)})
-    sweep = Sweep(tmp_path, spec)
-    for rho in (0.0, 0.05):
-        sweep.study.enqueue_trial({"optimiser.sam": rho})
-    sweep.run(trials=2)
-    assert [trial.values[2] for trial in sweep.finished()] == [1.0, 2.0]
-
-
 def test_a_sweep_whose_trials_are_in_another_storage_is_not_begun_anew_without_it(tmp_path):
     url = f"sqlite:///{tmp_path / 'elsewhere.db'}"
     Sweep(tmp_path / "s", SPEC, storage=url)

@@ -176,7 +176,7 @@ class Zygote:
         return json.loads(self._process.stdout.readline())
 
     def step(self, tasks, *arguments, of_each=None):
-        """Start the tasks of a job step as srun does, on one machine: one process for each, with Slurm's variables.
+        """Start processes that train one run, as torchrun does on one machine, but without its supervision.
 
         Args:
             tasks: How many.
@@ -186,10 +186,9 @@ class Zygote:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
-        step = {"SLURM_STEP_NUM_TASKS": str(tasks), "SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0"}
-        step |= {"SLURM_STEP_TASKS_PER_NODE": str(tasks), "SLURM_NTASKS": str(tasks), "MASTER_PORT": port}
-        step |= {"SLURM_NTASKS_PER_NODE": str(tasks), "MASTER_ADDR": "127.0.0.1"}
-        ranks = [{"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(tasks)]
+        step = {"WORLD_SIZE": str(tasks), "LOCAL_WORLD_SIZE": str(tasks), "GROUP_RANK": "0"}
+        step |= {"MASTER_PORT": port, "MASTER_ADDR": "127.0.0.1"}
+        ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(tasks)]
         of_each = of_each or [[]] * tasks
         return [
             self.start(*arguments, *more, environment=step | rank) for rank, more in zip(ranks, of_each, strict=True)

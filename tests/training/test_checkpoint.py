@@ -11,18 +11,17 @@ from calibrant.training.checkpoint import (
     Checkpoint,
     load_checkpoint,
     newest_checkpoint,
-    newest_name,
     pack,
     remove_leftovers,
     save_checkpoint,
-    saved_log,
+    saved_checkpoints,
     trained_data,
     unpack,
 )
 from calibrant.training.run_data import TrainingData
 from calibrant.training.setup import Setup, make_fabric
 
-VALUES = {"data": "abc", "classes": 3, "image_shape": [1, 6, 6], "pruner": {}, "log": None, "mean": [0.5], "std": [0.5]}
+VALUES = {"data": "abc", "classes": 3, "image_shape": [1, 6, 6], "pruner": {}, "mean": [0.5], "std": [0.5]}
 
 
 def state(epoch):
@@ -55,7 +54,8 @@ def test_the_newest_two_are_kept_and_others_may_read_them(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {
         *("epoch-00009.json", "epoch-00009.safetensors", "epoch-00010.json", "epoch-00010.safetensors"),
     }
-    assert newest_checkpoint(tmp_path).path.name == newest_name(tmp_path) == "epoch-00010.json"
+    assert newest_checkpoint(tmp_path).epoch == 10
+    assert [path.name for path in saved_checkpoints(tmp_path)] == ["epoch-00010.json", "epoch-00009.json"]
     umask = os.umask(0)
     os.umask(umask)
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o666 & ~umask}
@@ -63,7 +63,6 @@ def test_the_newest_two_are_kept_and_others_may_read_them(tmp_path):
 
 def test_an_empty_folder_has_none(tmp_path):
     assert newest_checkpoint(tmp_path) is None
-    assert newest_name(tmp_path) is None
 
 
 @pytest.mark.parametrize("position", [0, 9, 100, -1])
@@ -99,21 +98,13 @@ def test_a_missing_or_empty_half_is_damage_and_the_one_before_is_used(tmp_path, 
     save_checkpoint(tmp_path, state(2))
     (tmp_path / name).write_bytes(b"")
     with pytest.warns(CalibrantWarning, match=r"epoch-00002\.json is damaged.*The one before it is used"):
-        assert newest_checkpoint(tmp_path).path.name == "epoch-00001.json"
+        assert newest_checkpoint(tmp_path).epoch == 1
     (tmp_path / name).unlink()
     if name.endswith("json"):
-        assert newest_checkpoint(tmp_path).path.name == "epoch-00001.json"
+        assert newest_checkpoint(tmp_path).epoch == 1
     else:
         with pytest.warns(CalibrantWarning, match="FileNotFoundError"):
-            assert newest_checkpoint(tmp_path).path.name == "epoch-00001.json"
-
-
-def test_another_version_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("calibrant.training.checkpoint._FORMAT", 2)
-    path = save_checkpoint(tmp_path, state(1))
-    monkeypatch.undo()
-    with pytest.raises(InvalidInput, match=r"another version \(format 2\)"):
-        load_checkpoint(path)
+            assert newest_checkpoint(tmp_path).epoch == 1
 
 
 def test_leftovers_go_and_nothing_else(tmp_path):
@@ -156,7 +147,7 @@ def test_the_data_is_told_without_the_tensors(tmp_path):
         {"image_shape": [1, 6, 10**7]},
         {"pruner": []},
         {"mean": "0.5"},
-        {"log": [{"epoch": 1}]},
+        {"model_input": {"size": "24"}},
         {"std": None, "mean": [0.5]},
     ],
 )
@@ -186,17 +177,6 @@ def test_tensors_that_are_none_under_a_right_digest_are_damage(tmp_path):
         load_checkpoint(path)
 
 
-def test_the_log_of_the_newest_sound_json_is_told_without_the_tensors(tmp_path, epoch_line):
-    assert saved_log(tmp_path) == []
-    for epoch in (1, 2):
-        log = [epoch_line(number) for number in range(1, epoch + 1)]
-        path = save_checkpoint(tmp_path, Checkpoint(epoch, {}, {**VALUES, "log": log}))
-    path.with_suffix(".safetensors").unlink()
-    assert [line["epoch"] for line in saved_log(tmp_path)] == [1, 2]
-    path.write_text("{")
-    assert [line["epoch"] for line in saved_log(tmp_path)] == [1]
-
-
 def make_setup(recipe, toy):
     return Setup(recipe, make_fabric(recipe), TrainingData.make(recipe, toy))
 
@@ -211,7 +191,7 @@ def trained(toy, toy_recipe):
 
 
 def test_everything_that_matters_goes_through_a_checkpoint(trained, toy, toy_recipe):
-    checkpoint = pack(trained, [{}])
+    checkpoint = pack(trained, 1)
     fresh = make_setup(toy_recipe(), toy)
     unpack(fresh, checkpoint)
     for name, value in trained.network.state_dict().items():
@@ -227,7 +207,7 @@ def test_everything_that_matters_goes_through_a_checkpoint(trained, toy, toy_rec
 
 def test_the_learning_rate_stays_the_tensor_that_the_engine_changes(trained, toy, toy_recipe):
     # On a GPU the optimiser reads the rate from a tensor that the engine fills; loading must not replace it.
-    checkpoint = pack(trained, [{}])
+    checkpoint = pack(trained, 1)
     fresh = make_setup(toy_recipe(), toy)
     fresh.optimiser.param_groups[0]["lr"] = fresh.lr
     unpack(fresh, checkpoint)
@@ -236,7 +216,7 @@ def test_the_learning_rate_stays_the_tensor_that_the_engine_changes(trained, toy
 
 def test_rows_count_as_shared_by_all_ranks(trained, toy, toy_recipe):
     fresh = make_setup(toy_recipe(), toy)
-    unpack(fresh, pack(trained, [{}]))
+    unpack(fresh, pack(trained, 1))
     count = torch.from_numpy(fresh.pruner.table.column("count"))
     assert count.min() == 1
     assert torch.equal(fresh.pruner.table.shared_count, count)
@@ -249,7 +229,7 @@ def test_optimiser_buffers_come_back_in_the_layout_of_the_parameters(toy, toy_re
     setup.network.to(memory_format=torch.channels_last)
     setup.steps.source.begin(1)
     setup.steps.run_epoch(lambda step: None)
-    checkpoint = pack(setup, [{}])
+    checkpoint = pack(setup, 1)
     on_disk = {name: value.contiguous() for name, value in checkpoint.tensors.items()}
     fresh = make_setup(recipe, toy)
     fresh.network.to(memory_format=torch.channels_last)

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibrant.calibration.temperature import temperature_share
 from calibrant.errors import InvalidInput
 from calibrant.predictions import Predictions
 from calibrant.training import Recipe, default_recipe, named_recipes, paper_recipe, recipe_from
 from calibrant.training.data import Augmentation, extent_of, load_dataset, split_validation
 from calibrant.training.data.load import Extent
 from calibrant.training.default_recipes import derive, method_settings
-from calibrant.training.summary import calibration_share
 
 _ROOT = Path(__file__).parents[2]
 _FILES = sorted((_ROOT / "recipes").glob("*.toml"))
@@ -255,7 +255,7 @@ def test_the_plan_counts_the_validation_cases_that_are_held_out(tmp_path, counts
             reasons = default_recipe(named, data__validation=validation).reasons
             assert f"{len(train):,} training images" in reasons["optimiser.batch_size"]
             words = reasons["calibration.share"]
-            share = calibration_share(Recipe(), len(held_out))
+            share = temperature_share(len(held_out), 0.1)
             cases = Predictions.from_logits(np.zeros((len(held_out), 2)), np.zeros(len(held_out), int))
             fitted = len(cases.split(share)[0])
             assert words.startswith(f"{fitted} of {len(held_out)} validation cases")

@@ -196,14 +196,6 @@ def test_a_non_finite_loss_names_step_rate_and_last_good_checkpoint(toy, toy_rec
     assert train(toy_recipe(), tmp_path / "part", data=toy).finished
 
 
-def test_what_lay_in_the_folder_before_stays(toy, toy_recipe, tmp_path):
-    (tmp_path / ".lock").write_text("mine")
-    (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(TrainingDiverged):
-        train(toy_recipe(optimiser__lr=1e18), tmp_path, data=toy)
-    assert {path.name for path in tmp_path.iterdir()} == {".lock", "checkpoints"}
-
-
 def test_data_that_cannot_be_read_leave_nothing(toy, toy_recipe, tmp_path):
     class Unreadable(Reporter):
         def begin_epoch(self, epoch, steps):
@@ -276,7 +268,6 @@ def test_weights_broken_by_an_epochs_last_step_are_never_saved(toy, toy_recipe, 
     ("arguments", "message"),
     [
         ({"recipe": {"epochs": 1}}, r"recipe must be a Recipe, got dict\. Recipe\.load"),
-        ({"out": None}, "out must be the path of a new folder, got None"),
         ({"data": (torch.zeros(3, 1, 8, 8), [0, 1, 2])}, r"data must be a Dataset or TorchData, got tuple\. Torch"),
     ],
 )

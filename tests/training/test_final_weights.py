@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 from calibrant.errors import InvalidInput
 from calibrant.metrics import negative_log_likelihood
 from calibrant.predictions import Predictions
 from calibrant.training import Recipe, Run, resume, train
 from calibrant.training.checkpoint import load_checkpoint, newest_checkpoint
-from calibrant.training.final_weights import BestEpoch, WeightAverage, selection_figure
+from calibrant.training.final_weights import BestEpoch, selection_figure, take_mean
 
 
 def make_network():
@@ -18,48 +19,24 @@ def make_network():
     return nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 4)).double()
 
 
-def walk(network, average, epochs):
-    """Random steps; returns the weights after each epoch."""
-    snapshots = []
-    for epoch in range(1, epochs + 1):
+def test_the_network_takes_the_mean_and_its_own_statistics():
+    network = make_network()
+    average, snapshots = AveragedModel(network), []
+    for _ in range(4):
         with torch.no_grad():
             for parameter in network.parameters():
                 parameter.add_(torch.randn_like(parameter))
-        average.include(epoch)
+        average.update_parameters(network)
         snapshots.append([parameter.detach().numpy().copy() for parameter in network.parameters()])
-    return snapshots
-
-
-def test_the_mean_is_that_of_the_last_epochs_and_statistics_are_the_means_own():
-    network = make_network()
-    average = WeightAverage(network, first=3)
-    snapshots = walk(network, average, 6)
     batches = list(torch.randn(3, 8, 2, 6, 6, dtype=torch.float64))
-    average.apply_mean(iter(batches))
-    for parameter, *values in zip(network.parameters(), *snapshots[2:], strict=True):
+    take_mean(network, average, iter(batches))
+    for parameter, *values in zip(network.parameters(), *snapshots, strict=True):
         np.testing.assert_allclose(parameter.detach().numpy(), np.mean(values, axis=0), rtol=1e-12, atol=1e-14)
     convolved = [network[0](images).detach().transpose(0, 1).flatten(1) for images in batches]
     expected = torch.stack([values.mean(1) for values in convolved]).mean(0)
     torch.testing.assert_close(network[1].running_mean, expected)
     torch.testing.assert_close(network[1].running_var, torch.stack([values.var(1) for values in convolved]).mean(0))
     assert network[1].momentum == 0.1
-
-
-def test_state_goes_over_to_another_average():
-    networks = make_network(), make_network()
-    averages = [WeightAverage(network, first=1) for network in networks]
-    walk(networks[0], averages[0], 3)
-    saved = {name: value.detach().clone() for name, value in averages[0].state_dict().items()}
-    averages[1].load_state_dict(saved)
-    here = {name: value.clone() for name, value in networks[0].state_dict().items()}
-    for average, network in zip(averages, networks, strict=True):
-        torch.manual_seed(1)
-        network.load_state_dict(here)
-        walk(network, average, 2)
-        average.apply_mean([torch.ones(2, 2, 6, 6, dtype=torch.float64)])
-    for left, right in zip(*(network.parameters() for network in networks), strict=True):
-        assert torch.equal(left, right)
-    assert int(averages[1].state_dict()["count"]) == 5
 
 
 def weights(run, epoch):
@@ -92,9 +69,9 @@ def test_a_run_ends_with_the_mean_of_what_it_would_have_passed_through(undisturb
 
 def test_batch_statistics_are_those_of_the_samples_of_the_last_epoch(recipe, toy, tmp_path, monkeypatch):
     seen = []
-    real = WeightAverage.apply_mean
     monkeypatch.setattr(
-        WeightAverage, "apply_mean", lambda self, images: real(self, (seen.append(len(x)) or x for x in images))
+        "calibrant.training.engine.take_mean",
+        lambda network, average, images: take_mean(network, average, (seen.append(len(x)) or x for x in images)),
     )
     # Cut after the third epoch, and due again after the fourth, when nobody trains any more.
     run = train(recipe.changed({"method.options.interval": 1}), tmp_path / "run", data=toy)
@@ -184,7 +161,8 @@ def test_the_weights_of_the_best_epoch_make_its_test_predictions(toy, best_recip
     run = train(best_recipe(), tmp_path / "run", data=toy)
     checkpoint = newest_checkpoint(run.checkpoints)
     network = run.load_model()
-    network.load_state_dict({n.removeprefix("best."): t for n, t in checkpoint.tensors.items() if n[:5] == "best."})
+    best = {name: value for name, value in checkpoint.tensors.items() if name.startswith("best.weights.")}
+    network.load_state_dict({name.removeprefix("best.weights."): value for name, value in best.items()})
     network.eval()
     images = (toy.test.images.float() / 255 - torch.tensor(toy.mean).view(1, -1, 1, 1)) / torch.tensor(toy.std).view(
         1, -1, 1, 1

@@ -1,4 +1,4 @@
-"""Tasks as srun starts them: real processes with Slurm's variables, on one machine, without Slurm."""
+"""Processes that another launcher started: real ones, with the variables of torchrun."""
 
 import shutil
 import signal

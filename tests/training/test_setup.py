@@ -22,7 +22,6 @@ class FakeFabric:
         ("cuda", 1, {"optimiser__batch_size": 128}, "loader", "eager"),
         ("cuda", 1, {"optimiser__batch_size": 1024}, "loader", "compiled"),
         ("cuda", 2, {"optimiser__batch_size": 1024}, "resident", "compiled"),
-        ("cuda", 1, {"optimiser__accumulate": 2}, "resident", "eager"),
     ],
 )
 def test_auto_takes_the_fastest_mode_that_can_work(toy_recipe, device, world_size, changes, data_path, expected):
@@ -30,12 +29,12 @@ def test_auto_takes_the_fastest_mode_that_can_work(toy_recipe, device, world_siz
 
 
 @pytest.mark.parametrize(
-    ("device", "world_size", "accumulate", "data_path"),
-    [("cpu", 1, 1, "resident"), ("cuda", 2, 1, "resident"), ("cuda", 1, 2, "resident"), ("cuda", 1, 1, "loader")],
+    ("device", "world_size", "data_path"),
+    [("cpu", 1, "resident"), ("cuda", 2, "resident"), ("cuda", 1, "loader")],
 )
-def test_what_a_graph_cannot_hold_is_refused(toy_recipe, device, world_size, accumulate, data_path):
-    recipe = toy_recipe(engine__mode="graphed", optimiser__accumulate=accumulate)
-    with pytest.raises(InvalidInput, match="graphed needs one GPU, resident data and accumulate = 1"):
+def test_what_a_graph_cannot_hold_is_refused(toy_recipe, device, world_size, data_path):
+    recipe = toy_recipe(engine__mode="graphed")
+    with pytest.raises(InvalidInput, match="graphed needs one GPU and resident data"):
         choose_mode(recipe, FakeFabric(device, world_size), data_path)
 
 

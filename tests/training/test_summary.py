@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from calibrant.calibration import TemperatureScaling
+from calibrant.calibration.temperature import temperature_share
 from calibrant.errors import InvalidInput
 from calibrant.predictions import Predictions, RowsPart
 from calibrant.training import Recipe, Run
-from calibrant.training.summary import calibrate_run, calibration_share, find_failures
+from calibrant.training.summary import calibrate_run, find_failures
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def run(tmp_path):
 def test_the_temperature_is_that_of_the_first_part(run, cases, fitted):
     made = run(cases)
     told = calibrate_run(made)
-    share = calibration_share(made.recipe, cases)
+    share = temperature_share(cases, made.recipe.calibration.share)
     some, rest = made.predictions("val").split(share, seed=0)
     assert told["cases"] == len(some) == fitted
     assert len(rest) == cases - fitted

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from calibrant.cli._shared import Assignments, DataDir, Json, Out, OutOr, Repeated, TrustCode, answer, complain
+from calibrant.errors import InvalidInput
 from calibrant.own_code import trust_named
 
 
@@ -43,7 +44,7 @@ def train(
             2 times as expensive, mirror+shift 6 times.
         out: New run folder; by default runs/DATA-MODEL-METHOD-seedN.
         resume: Run folder to continue; nothing but the number of processes can be changed then.
-        devices: Number of processes, also with --resume; torchrun and srun work too.
+        devices: Number of processes, also with --resume; torchrun works too.
         set_: Any other setting, as key=value: --set optimiser.lr=0.05 --set method.options.gamma=2. Repeatable.
             A run's recipe.toml shows all settings.
         track: Also send the figures to TensorBoard (written into the run folder), MLflow or Weights & Biases, as their
@@ -54,7 +55,7 @@ def train(
     from calibrant.training import train as start_training
     from calibrant.training.data.spec import own_data
     from calibrant.training.launch import is_first_process, resumable
-    from calibrant.training.settings import anchored_recipe, default_folder, parse_assignment, refuse_settings
+    from calibrant.training.settings import anchored_recipe, default_folder, parse_assignment
 
     changes = {
         "seed": seed,
@@ -69,7 +70,8 @@ def train(
     reporter = make_reporter(track or ())
     if resume is not None:
         others = {"recipe": recipe, "data": data, "out": out}
-        refuse_settings({**changes, "engine.devices": None, **others})
+        if any(value is not None for value in {**changes, "engine.devices": None, **others}.values()):
+            raise InvalidInput("--resume continues a run as it was begun: leave out the other settings.")
         if Run(resume).finished:
             complain(f"run {resume} is finished already: nothing to do")
         with resumable(resume):

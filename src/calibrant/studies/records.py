@@ -268,9 +268,8 @@ class Record(BaseModel):
 
     @property
     def compute(self) -> float:
-        """Cost of the training, in updates of one image of full size with one gradient."""
-        gradients = 2 if self.recipe.get("optimiser", {}).get("sam") else 1
-        return self.compute_share * self.samples_full * gradients
+        """Cost of the training, in updates of one image of full size."""
+        return self.compute_share * self.samples_full
 
     @property
     def has_pruning(self) -> bool:

@@ -336,8 +336,6 @@ class Sweep(Displayed):
         validation = summary["validation"]
         # Relative to the recipe before anything is varied: if epochs are searched, fewer of them cost less.
         seen = summary["seen_share"] * (run.recipe.epochs / self.recipe.epochs)
-        # An update that takes two gradients (`optimiser.sam`) costs two.
-        seen *= run.recipe.gradients_per_update / self.recipe.gradients_per_update
         calibration = validation["ece"]
         if self.spec.objective == "scaled-nll":
             calibration = selection_figure("best:scaled-nll", run.predictions("val"))

@@ -10,10 +10,9 @@ import json
 import os
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -32,80 +31,54 @@ from calibrant.files import (
     write_text,
     write_with_digest,
 )
-from calibrant.runs import Checked, Count, Epoch, Figures, NotNegative, Number, Text, check_json
+from calibrant.runs import Checked, Count, Epoch, Figures, NotNegative, Number, check_json
 
 if TYPE_CHECKING:
     from calibrant.training.setup import Setup
 
 Line = dict[str, Any]
 _KEEP = 2
-_FORMAT = 1
-
-
 Side = Annotated[int, Field(ge=1, le=100_000)]
 
 
 class EpochLine(Checked):
-    """A line of `metrics.jsonl`."""
+    """What is read of a line of `metrics.jsonl`."""
 
     epoch: Epoch
-    lr: Number
-    kept: Count
     kept_share: Number
     samples: Count
     samples_scored: Count = 0
-    image_size: Annotated[list[Side], Field(min_length=2, max_length=2)]
     flops: NotNegative
     loss: Number
-    terms: dict[Text, Number]
-    accuracy: Number
-    ece: Number
     train_seconds: NotNegative
     seconds: NotNegative
-    samples_per_second: Number
-    selection: Number | None = None
     # Pydantic reads a missing key as None here; `validation: null` is never written, and harmless.
     validation: Figures | None = None
 
 
-class _BestSoFar(Checked):
-    epoch: Epoch
-    figure: Number
-
-
-class _ModelInput(Checked):
-    # Lists in JSON, as below.
-    size: Annotated[list[Side], Field(min_length=2, max_length=2)] | None = None
-    mean: list[Number] | None = None
-    std: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] | None = None
-
-
 class CheckpointValues(Checked):
-    """The JSON of a checkpoint without its digests."""
+    """What a checkpoint holds beside its tensors."""
 
     data: str
     classes: Side
-    # A list in JSON; strict mode would refuse it for a tuple.
+    # Lists in JSON; strict mode would refuse them for tuples.
     image_shape: Annotated[list[Side], Field(min_length=3, max_length=3)]
-    pruner: dict[str, Any]
     mean: list[Number]
     std: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]]
-    # None in very long runs, where the file is the only copy.
-    log: list[EpochLine] | None
-    best: _BestSoFar | None = None
-    model_input: _ModelInput | None = None
+    pruner: dict[str, Any]
+    model_input: dict[Literal["size", "mean", "std"], list[Number] | None] | None = None
 
     @model_validator(mode="after")
     def _one_per_channel(self) -> Self:
-        for name in ("mean", "std"):
-            if len(getattr(self, name)) != self.image_shape[0]:
-                raise ValueError(f"{name} must hold one number per channel")
+        if not len(self.mean) == len(self.std) == self.image_shape[0]:
+            raise ValueError("mean and std must hold one number per channel")
         return self
 
 
 class CheckpointContent(Checked):
     """The JSON of a checkpoint."""
 
+    format: Literal[1]
     epoch: Epoch
     tensors_sha256: str
     values: CheckpointValues
@@ -118,8 +91,6 @@ class Checkpoint:
     epoch: int
     tensors: dict[str, Tensor]
     values: dict[str, Any]
-    path: Path | None = None
-    """Its JSON file, if it was read from one."""
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
@@ -130,7 +101,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     with atomic_write(path.with_suffix(".safetensors")) as temporary:
         temporary.write_bytes(blob)
     content = {
-        "format": _FORMAT,
+        "format": 1,
         "epoch": checkpoint.epoch,
         "tensors_sha256": hashlib.sha256(blob).hexdigest(),
         "values": checkpoint.values,
@@ -152,7 +123,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     A damaged one is named in a warning and the one before it is taken. If all are damaged this is an error and not
     a silent new beginning: the folder may be the only trace of days of work.
     """
-    found = _found(folder)
+    found = saved_checkpoints(folder)
     for path in found:
         try:
             return load_checkpoint(path)
@@ -173,16 +144,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
         blob = path.with_suffix(".safetensors").read_bytes()
         if content["tensors_sha256"] != hashlib.sha256(blob).hexdigest():
             raise InvalidInput(f"checkpoint {path.name} is damaged: its digest does not match.")
-        return Checkpoint(content["epoch"], load(blob), content["values"], path)
+        return Checkpoint(content["epoch"], load(blob), content["values"])
     except (OSError, SafetensorError, KeyError) as error:
         raise InvalidInput(f"checkpoint {path.name} is damaged: {type(error).__name__}.") from error
-
-
-def newest_name(folder: Path) -> str | None:
-    """File name of the newest checkpoint, for messages."""
-    for path in _found(folder):
-        return path.name
-    return None
 
 
 def trained_data(folder: Path) -> str | None:
@@ -190,23 +154,14 @@ def trained_data(folder: Path) -> str | None:
 
     Nothing else in a run folder holds it: without checkpoints (removed to save space, for one) it is unknown.
     """
-    for path in _found(folder):
+    for path in saved_checkpoints(folder):
         return str(_read(path)["values"]["data"])
     return None
 
 
-def saved_log(folder: Path) -> list[dict[str, Any]]:
-    """The epoch log up to the newest checkpoint whose JSON is sound; empty without one."""
-    for path in _found(folder):
-        # A run that is being trained removes old checkpoints: one may be gone by now.
-        with suppress(InvalidInput):
-            return _read(path)["values"].get("log") or []
-    return []
-
-
 def remove_leftovers(folder: Path) -> None:
     """Remove checkpoints beyond the newest two, and tensors whose JSON a kill prevented."""
-    kept = {path.stem for path in _found(folder)[:_KEEP]}
+    kept = {path.stem for path in saved_checkpoints(folder)[:_KEEP]}
     # JSON first: a kill in between must not leave one that names tensors which are gone.
     for pattern in ("epoch-*.json", "epoch-*.safetensors"):
         for path in folder.glob(pattern):
@@ -214,7 +169,8 @@ def remove_leftovers(folder: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _found(folder: Path) -> list[Path]:
+def saved_checkpoints(folder: Path) -> list[Path]:
+    """The JSON files of a run's checkpoints, the newest first."""
     return sorted(folder.glob("epoch-*.json"), reverse=True)
 
 
@@ -226,8 +182,6 @@ def _read(path: Path) -> dict[str, Any]:
         raise InvalidInput(f"checkpoint {path.name} is damaged: it is missing or no JSON.") from error
     if not isinstance(content, dict) or content.pop("sha256", None) != content_digest(content):
         raise InvalidInput(f"checkpoint {path.name} is damaged: its digest does not match.")
-    if content.get("format") != _FORMAT:
-        raise InvalidInput(f"checkpoint {path.name} was written by another version (format {content.get('format')}).")
     check_json(CheckpointContent, content, f"checkpoint {path.name}")
     result: dict[str, Any] = content
     return result
@@ -245,39 +199,26 @@ def _flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-# A longer log would take more time to save at every epoch than the epoch itself; the file is then the only copy.
-_LONGEST_LOG = 10_000
-
-
-def pack(setup: "Setup", log: Sequence[Line]) -> Checkpoint:
+def pack(setup: "Setup", epoch: int) -> Checkpoint:
     """Everything that the rest of the run depends on. Generators have no state worth keeping: see `derive_seed`."""
-    tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in setup.network.state_dict().items()}
+    tensors: dict[str, Tensor] = {}
+    for owner, part in _owners(setup).items():
+        tensors |= {f"{owner}.{name}": value for name, value in part.state_dict().items()}
     for number, slots in setup.optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser.{number}.{slot}": value for slot, value in slots.items() if value is not None}
-    if setup.average is not None:
-        tensors |= {f"average.{name}": value for name, value in setup.average.state_dict().items()}
-    if setup.loss.follows_validation:
-        tensors |= {f"loss.{name}": value for name, value in setup.loss.state_dict().items()}
-    more: dict[str, Any] = {}
-    if setup.best is not None:
-        weights, more["best"] = setup.best.state_dict()
-        tensors |= {f"best.{name}": value for name, value in weights.items()}
-    values: dict[str, Any] = {}
+    pruner: dict[str, Any] = {}
     for name, value in setup.pruner.state_dict().items():
         if isinstance(value, Tensor):
             tensors[f"pruner.{name}"] = value
         else:
-            values[name] = value
+            pruner[name] = value
     data = setup.data
-    about = {"data": data.fingerprint, "classes": data.n_classes, "image_shape": list(data.image_shape)}
+    values = {"data": data.fingerprint, "classes": data.n_classes, "image_shape": list(data.image_shape)}
     # Export puts the normalisation into the deployed file, which has no data set at hand.
-    about |= {"mean": list(data.mean), "std": list(data.std)}
+    values |= {"mean": list(data.mean), "std": list(data.std), "pruner": pruner}
     if setup.expected_input is not None:
-        about["model_input"] = asdict(setup.expected_input)
-    saved: list[Line] | None = None
-    if len(log) <= _LONGEST_LOG:
-        saved = list(log)
-    return Checkpoint(len(log), tensors, {"pruner": values, "log": saved, **about, **more})
+        values["model_input"] = asdict(setup.expected_input)
+    return Checkpoint(epoch, tensors, values)
 
 
 def unpack(setup: "Setup", checkpoint: Checkpoint) -> None:
@@ -287,29 +228,34 @@ def unpack(setup: "Setup", checkpoint: Checkpoint) -> None:
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         # The digest holds, so no disk did this: the files belong to another run, or were made by hand.
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-        name = "of this run"
-        if checkpoint.path is not None:
-            name = checkpoint.path.name
+        name = f"epoch-{checkpoint.epoch:05d}.json"
         raise InvalidInput(f"checkpoint {name} does not fit the recipe and the data of its run: {reason}") from error
 
 
+def _owners(setup: "Setup") -> dict[str, Any]:
+    """The parts of a run whose state is tensors alone, by the first word of the tensors' names."""
+    owners: dict[str, Any] = {"model": setup.network}
+    if setup.average is not None:
+        owners["average"] = setup.average
+    if setup.loss.follows_validation:
+        owners["loss"] = setup.loss
+    if setup.best is not None:
+        owners["best"] = setup.best
+    return owners
+
+
 def _unpack(setup: "Setup", checkpoint: Checkpoint) -> None:
-    owners = ("model", "optimiser", "pruner", "average", "loss", "best")
-    by_owner: dict[str, dict[str, Tensor]] = {name: {} for name in owners}
+    owners = _owners(setup)
+    states: dict[str, dict[str, Tensor]] = {name: {} for name in (*owners, "optimiser", "pruner")}
     for name, value in checkpoint.tensors.items():
         owner, rest = name.split(".", 1)
-        by_owner[owner][rest] = value
-    setup.network.load_state_dict(by_owner["model"])
-    if setup.average is not None:
-        setup.average.load_state_dict(by_owner["average"])
-    if setup.loss.follows_validation:
-        setup.loss.load_state_dict(by_owner["loss"])
-    if setup.best is not None:
-        setup.best.load_state_dict(by_owner["best"], checkpoint.values["best"])
+        states[owner][rest] = value
+    for owner, part in owners.items():
+        part.load_state_dict(states[owner])
     # Checkpoints lie between epochs, when all ranks hold the same rows.
-    setup.pruner.load_state_dict({**by_owner["pruner"], **checkpoint.values["pruner"]}, shared=True)
+    setup.pruner.load_state_dict({**states["pruner"], **checkpoint.values["pruner"]}, shared=True)
     state: dict[int, dict[str, Tensor]] = {}
-    for name, value in by_owner["optimiser"].items():
+    for name, value in states["optimiser"].items():
         number, slot = name.split(".", 1)
         state.setdefault(int(number), {})[slot] = value
     optimiser = setup.optimiser
@@ -348,39 +294,31 @@ def write_log(path: Path, lines: Sequence[Line]) -> None:
     write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
-def read_log(path: Path, *, saved: Sequence[Line] = (), epochs: int | None = None) -> list[Line]:
+def read_log(path: Path, *, epochs: int | None = None) -> list[Line]:
     """The lines of the log; the first damaged one is named and refused.
 
-    `saved` are the lines of the first epochs that a checkpoint holds; they are not read again. `epochs` lines are
-    read, and a log with fewer is refused. With None all are read but a last line without an end, which a kill tore.
+    `epochs` lines are read, and a log with fewer is refused. With None all are read but a last line without an end,
+    which a kill tore.
     """
-    if path.is_file() and path.stat().st_size > _LARGEST_LOG:
-        raise InvalidInput(f"{path} is larger than {_LARGEST_LOG // 2**20} MB: it is no log of a run.")
+    found: list[bytes] = []
     with reading(path):
-        found: list[bytes] = []
+        if path.is_file() and path.stat().st_size > _LARGEST_LOG:
+            raise InvalidInput(f"{path} is larger than {_LARGEST_LOG // 2**20} MB: it is no log of a run.")
         if path.is_file():
             found = path.read_bytes().split(b"\n")[:-1]
-    lines = list(saved)[:epochs]
-    for number, text in enumerate(found[len(lines) : epochs], len(lines) + 1):
-        lines.append(_parsed(text, number, f"{path}, line {number},"))
+    lines: list[Line] = []
+    for number, text in enumerate(found[:epochs], 1):
+        where = f"{path}, line {number},"
+        try:
+            line = parse_json(text, where)
+            check_json(EpochLine, line, where)
+        except InvalidInput as error:
+            raise InvalidInput(f"{where} is damaged. Put a sound copy of the file back.") from error
+        if line["epoch"] != number:
+            raise InvalidInput(f"{where} is damaged: it is about epoch {line['epoch']}.")
+        lines.append(line)
     if epochs is not None and len(lines) < epochs:
-        raise InvalidInput(f"{path} is damaged: it has {len(lines)} whole lines for {epochs} epochs. {_WAY_OUT}")
+        raise InvalidInput(
+            f"{path} is damaged: it has {len(lines)} whole lines for {epochs} epochs. Put a sound copy of it back."
+        )
     return lines
-
-
-_WAY_OUT = "Put a sound copy of it back; train --resume writes it anew if a checkpoint holds a copy."
-
-
-def _parsed(text: bytes, number: int, where: str) -> Line:
-    try:
-        line = parse_json(text, where)
-    except InvalidInput as error:
-        raise InvalidInput(f"{where} is damaged: it is no JSON. {_WAY_OUT}") from error
-    try:
-        check_json(EpochLine, line, where)
-    except InvalidInput as error:
-        raise InvalidInput(f"{error} {_WAY_OUT}") from error
-    if line["epoch"] != number:
-        raise InvalidInput(f"{where} is damaged: it is about epoch {line['epoch']}. {_WAY_OUT}")
-    result: Line = line
-    return result

@@ -1,6 +1,5 @@
 """Train by a recipe into a run folder, and resume a run after anything that stopped it."""
 
-import os
 import shutil
 import time
 from contextlib import ExitStack
@@ -16,22 +15,22 @@ from calibrant.predictions import Predictions
 from calibrant.runs import Split
 from calibrant.training.batches import lost_worker
 from calibrant.training.checkpoint import (
-    Checkpoint,
     Line,
     append_line,
     checkpoint_path,
     load_checkpoint,
     newest_checkpoint,
-    newest_name,
     pack,
     read_log,
     remove_leftovers,
     save_checkpoint,
+    saved_checkpoints,
     unpack,
     write_log,
 )
 from calibrant.training.data import Dataset
 from calibrant.training.data.pictures import Unreadable
+from calibrant.training.final_weights import take_mean
 from calibrant.training.launch import joined, joins_a_group, on_first_rank, start_processes
 from calibrant.training.models import AveragedViews
 from calibrant.training.models.build import Views
@@ -42,7 +41,7 @@ from calibrant.training.run import Run
 from calibrant.training.run_data import TorchData
 from calibrant.training.setup import OWN_DATA, Setup, load_data, make_fabric, on_gpu, trained_recipe
 from calibrant.training.step import predict, scorer
-from calibrant.training.summary import brief, calibrate_run, find_failures, summarise
+from calibrant.training.summary import brief, calibrate_run, find_failures, judged, summarise
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -71,22 +70,13 @@ def train(
         reporter: Shows the progress; nothing is shown by default.
         trust_code: Whether to import a method or network `module:name` that you have not used on this machine before.
     """
-    _check_types(recipe, out, data)
+    _check_types(recipe, data)
     if isinstance(data, TorchData):
         recipe = recipe.changed({"data.name": f"{OWN_DATA}{data.name}"})
     recipe = recipe.with_trusted_code(trust_code=trust_code)
-    Run(Path(out), recipe).refuse_if_used()
-    if recipe.engine.devices > 1 and not joins_a_group():
-        work = partial(train, recipe, out, data_dir=data_dir, data=data, trust_code=True)
-        start_processes(recipe.engine.devices, work, Path(out), reporter or Reporter(), on_gpu=on_gpu(recipe))
-        return Run(out)
-    fabric = make_fabric(recipe)
-    with joined(fabric, Path(out), recipe.compared()):
-        # Built before the folder: a recipe that cannot run leaves nothing behind.
-        loaded = load_data(recipe, data_dir, data)
-        setup = Setup(trained_recipe(recipe, loaded), fabric, loaded)
-        run = on_first_rank(fabric, lambda: Run.create(out, recipe))
-        return _Training(run, setup, reporter or Reporter()).go(new=True)
+    Run(out, recipe).refuse_if_used()
+    _train(Path(out), recipe, data_dir, data, new=True, reporter=reporter or Reporter())
+    return Run(out)
 
 
 def resume(
@@ -111,19 +101,39 @@ def resume(
     run = Run(path)
     if run.finished:
         return run
-    run.recipe.with_trusted_code(trust_code=trust_code)
-    recipe = run.recipe
+    recipe = run.recipe.with_trusted_code(trust_code=trust_code)
     if devices is not None:
         recipe = recipe.changed({"engine.devices": devices})
+    _train(run.path, recipe, data_dir, data, new=False, reporter=reporter or Reporter())
+    return run
+
+
+def _train(
+    path: Path,
+    recipe: Recipe,
+    data_dir: str | Path | None,
+    data: Dataset | TorchData | None,
+    *,
+    new: bool,
+    reporter: Reporter,
+) -> None:
+    """Train into `path` to the end, in this process or in new ones."""
     if recipe.engine.devices > 1 and not joins_a_group():
-        work = partial(resume, path, devices=devices, data_dir=data_dir, data=data, trust_code=True)
-        start_processes(recipe.engine.devices, work, run.path, reporter or Reporter(), on_gpu=on_gpu(recipe))
-        return run
+        work = partial(_train, path, recipe, data_dir, data, new=new)
+        start_processes(recipe.engine.devices, work, path, reporter, on_gpu=on_gpu(recipe))
+        return
+    # The caller vouched for code of the user's own; new processes do not know it.
+    recipe.with_trusted_code(trust_code=True)
     fabric = make_fabric(recipe)
-    with joined(fabric, run.path, run.recipe.compared()):
-        loaded = load_data(run.recipe, data_dir, data)
+    with joined(fabric, path, recipe.compared()):
+        # Built before the folder: a recipe that cannot run leaves nothing behind.
+        loaded = load_data(recipe, data_dir, data)
         setup = Setup(trained_recipe(recipe, loaded), fabric, loaded)
-        return _Training(run, setup, reporter or Reporter()).go()
+        if new:
+            run = on_first_rank(fabric, lambda: Run.create(path, recipe))
+        else:
+            run = Run(path)
+        _Training(run, setup, reporter).go(new=new)
 
 
 def predict_again(
@@ -153,6 +163,7 @@ def predict_again(
     checkpoint = run.checkpoint()
     again = Run.create(out, run.recipe.changed({"model.views": views}))
     try:
+        write_log(again.log_path, run.epochs())
         save_checkpoint(again.checkpoints, checkpoint)
         # All epochs are done, so that resuming predicts and calibrates only.
         return resume(again.path, devices=1, data_dir=data_dir, data=data, trust_code=trust_code)
@@ -161,13 +172,11 @@ def predict_again(
         raise
 
 
-def _check_types(recipe: object, out: object, data: object) -> None:
+def _check_types(recipe: object, data: object) -> None:
     """Refuse common mistakes: a name or a dictionary for the recipe, bare tensors for the data."""
     if not isinstance(recipe, Recipe):
         way_out = "Recipe.load(path) reads one, default_recipe(data) gives the recommended one."
         raise invalid("recipe", "be a Recipe", type(recipe).__name__, way_out)
-    if not isinstance(out, str | os.PathLike):
-        raise invalid("out", "be the path of a new folder", repr(out))
     if data is not None and not isinstance(data, Dataset | TorchData):
         way_out = "TorchData takes torch datasets, calibrant.training.data.load_dataset files and the known sets."
         raise invalid("data", "be a Dataset or TorchData", type(data).__name__, way_out)
@@ -187,7 +196,7 @@ class _Training:
         self.log: list[Line] = []
         """Lines of the epochs so far; the first rank keeps it."""
 
-    def go(self, *, new: bool = False) -> Run:
+    def go(self, *, new: bool) -> None:
         """Train to the end. A new run that fails in its first epoch leaves nothing behind: it would fail again."""
         with ExitStack() as held:
             on_first_rank(self.fabric, lambda: held.enter_context(self.run.locked()))
@@ -206,7 +215,6 @@ class _Training:
                     way_out = f"With sound files in their places: calibrant train --resume {self.run.path}"
                     raise Unreadable(f"{error} {way_out}") from error
                 raise
-        return self.run
 
     def _train(self, held: ExitStack) -> None:
         done = self._restore()
@@ -221,24 +229,22 @@ class _Training:
 
     def _restore(self) -> int:
         """Put the newest checkpoint's state into the setup; returns the number of finished epochs."""
-        newest: Checkpoint | None = None
 
         def find() -> int:
-            nonlocal newest
             self.run.remove_drafts()
             remove_leftovers(self.run.checkpoints)
             newest = newest_checkpoint(self.run.checkpoints)
             if newest is None:
                 return 0
             if newest.epoch > self.recipe.epochs:
-                raise InvalidInput(f"checkpoint {newest.path} is not of this run of {self.recipe.epochs} epochs.")
-            self.log = read_log(self.run.log_path, saved=newest.values["log"] or (), epochs=newest.epoch)
+                name = f"of epoch {newest.epoch} in {self.run.checkpoints}"
+                raise InvalidInput(f"the checkpoint {name} is not of this run of {self.recipe.epochs} epochs.")
+            self.log = read_log(self.run.log_path, epochs=newest.epoch)
             return newest.epoch
 
         done = on_first_rank(self.fabric, find)
         if done:
-            # The first rank has read it already; the others read the one that it chose.
-            checkpoint = newest or load_checkpoint(checkpoint_path(self.run.checkpoints, done))
+            checkpoint = load_checkpoint(checkpoint_path(self.run.checkpoints, done))
             if checkpoint.values["data"] != self.setup.data.fingerprint:
                 raise InvalidInput(
                     f"run {self.run.path} began with other data than what is found now. "
@@ -293,14 +299,14 @@ class _Training:
     def _average(self, epoch: int) -> None:
         """Add this epoch's weights to the mean, if there is one; after the last epoch the network takes the mean."""
         average, source = self.setup.average, self.setup.steps.source
-        if average is None:
+        if average is None or epoch <= self.recipe.epochs - self.recipe.averaged_epochs:
             return
-        average.include(epoch)
+        average.update_parameters(self.setup.network)
         if epoch == self.recipe.epochs:
             source.begin(epoch + 1)
             # "settle" is this stream's name in recorded runs: another name would change their numbers.
             with seeded(self.recipe.seed, "settle", self.fabric.global_rank):
-                average.apply_mean(batch.images for batch in source.batches())
+                take_mean(self.setup.network, average, (batch.images for batch in source.batches()))
 
     def _record(self, epoch: int, line: dict[str, Any], started: float) -> dict[str, torch.Tensor] | None:
         """Evaluate, log, save, in this order: an epoch that a checkpoint contains is always in the log.
@@ -321,7 +327,7 @@ class _Training:
         append_line(self.run.log_path, line)
         self.log.append(line)
         if last or epoch % engine.checkpoint_every == 0:
-            save_checkpoint(self.run.checkpoints, pack(self.setup, self.log))
+            save_checkpoint(self.run.checkpoints, pack(self.setup, epoch))
         self.reporter.end_epoch(line)
         if not loss.follows_validation:
             return None
@@ -329,21 +335,20 @@ class _Training:
 
     def _stop_if_diverged(self, epoch: int, steps: int) -> None:
         step = self.setup.learner.meter.first_bad_step()
-        if step is not None:
-            what = "the loss became NaN or infinite"
-        elif not _all_finite(self.setup.network):
+        what = "the loss became NaN or infinite"
+        advice = "Try a smaller learning rate or a smaller loss weight."
+        if step is None:
+            weights = [value for value in self.setup.network.state_dict().values() if value.is_floating_point()]
+            if bool(torch.stack([torch.isfinite(value).all() for value in weights]).all()):
+                return
             # The last step broke the weights: no loss was computed with them yet.
             what, step = "a weight became NaN or infinite", steps - 1
-        else:
-            return
-        good = newest_name(self.run.checkpoints)
+        elif epoch == 1 and step == 0:
+            advice = "No weight had been changed by then: look for NaN in the images and at what the network gives."
         lr = self.recipe.learning_rate(epoch - 1 + step / steps)
         saved = "There was no checkpoint yet."
-        if good:
-            saved = f"The last good checkpoint is {good}."
-        advice = "Try a smaller learning rate or a smaller loss weight."
-        if epoch == 1 and step == 0 and what.startswith("the loss"):
-            advice = "No weight had been changed by then: look for NaN in the images and at what the network gives."
+        if good := saved_checkpoints(self.run.checkpoints):
+            saved = f"The last good checkpoint is {good[0].name}."
         raise TrainingDiverged(
             f"{what} in epoch {epoch} at step {step + 1} of {steps}, learning rate {lr:g}. {saved} {advice}"
         )
@@ -368,50 +373,42 @@ class _Training:
     def _finish(self) -> None:
         # The last epoch predicted the validation part already, unless this process began after that epoch.
         validation = self.final_validation or self._predict("val")
-        predictions: dict[Split, Predictions] = {"val": validation, "test": self._predict("test")}
-        for split, prediction in predictions.items():
-            prediction.save(self.run.predictions_path(split))
+        predictions = self._save_predictions({"val": validation, "test": self._predict("test")})
         self.setup.pruner.save(self.run.pruning_path)
         calibration = calibrate_run(self.run)
         warnings = find_failures(self.run, self.log, calibration)
         content = summarise(self.run.recipe, self.setup, predictions, self.log, calibration)
-        # The last file: from now on the run counts as finished.
-        write_json(self.run.summary_path, {**content, "warnings": warnings, "best": self._finish_best()})
-
-    def _finish_best(self) -> dict[str, Any] | None:
-        """Predict with the weights of the best epoch, if the recipe asks for it. The network keeps these weights."""
         best = self.setup.best
-        if best is None:
-            return None
-        self.setup.network.load_state_dict(best.weights)
-        predictions: dict[Split, Predictions] = {split: self._predict(split) for split in ("val", "test")}
+        content |= {"warnings": warnings, "best": None}
+        if best is not None:
+            # The network keeps these weights.
+            self.setup.network.load_state_dict(best.weights)
+            predictions = self._save_predictions({split: self._predict(split) for split in ("val", "test")}, best=True)
+            chosen = {"select": best.select, "epoch": best.epoch, "figure": best.figure}
+            content["best"] = {**chosen, **judged(predictions)}
+        # The last file: from now on the run counts as finished.
+        write_json(self.run.summary_path, content)
+
+    def _save_predictions(
+        self, predictions: dict[Split, Predictions], *, best: bool = False
+    ) -> dict[Split, Predictions]:
         for split, prediction in predictions.items():
-            prediction.save(self.run.predictions_path(split, best=True))
-        return best.summary(predictions)
+            prediction.save(self.run.predictions_path(split, best=best))
+        return predictions
 
 
-def _all_finite(network: torch.nn.Module) -> bool:
-    parts = [value for value in network.state_dict().values() if value.is_floating_point()]
-    return bool(torch.stack([torch.isfinite(value).all() for value in parts]).all())
-
-
-State = Literal["new", "stopped", "finished"]
-
-
-def state_of(folder: Path, recipe: Recipe) -> State:
+def state_of(folder: Path, recipe: Recipe) -> Literal["new", "stopped", "finished"]:
     """How far the run in `folder` is; one that was made by another recipe is refused."""
-    run, recipe = Run.of(folder), recipe.with_code_digests()
+    run, here = Run.of(folder), recipe.with_code_digests().compared()
     if run is None:
         return "new"
-    there, here = run.recipe.compared(), recipe.compared()
+    there = run.recipe.compared()
     if (key := first_difference(there, here)) is not None:
         raise InvalidInput(
             f"run {folder} was made with {key} = {there.get(key)}, now it is {here.get(key)}. "
             "Choose another --out, or remove that run."
         )
-    if run.finished:
-        return "finished"
-    return "stopped"
+    return "finished" if run.finished else "stopped"
 
 
 def train_or_resume(
@@ -423,9 +420,7 @@ def train_or_resume(
     trust_code: bool = False,
 ) -> Run:
     """Train by `recipe` into `folder`; a stopped run is continued, a finished one is returned as it is."""
-    state = state_of(folder, recipe)
-    if state == "finished":
-        return Run(folder)
-    if state == "stopped":
+    # A finished run is returned by `resume` as it is.
+    if state_of(folder, recipe) != "new":
         return resume(folder, data_dir=data_dir, reporter=reporter, trust_code=trust_code)
     return train(recipe, folder, data_dir=data_dir, reporter=reporter, trust_code=trust_code)

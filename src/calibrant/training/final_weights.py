@@ -9,7 +9,6 @@ A validation set that chooses the best epoch is no longer untouched: its own fig
 
 import warnings
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,41 +16,17 @@ from torch.optim.swa_utils import AveragedModel
 
 from calibrant.calibration import TemperatureScaling
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.metrics import evaluate, expected_calibration_error, negative_log_likelihood
+from calibrant.metrics import negative_log_likelihood
 from calibrant.predictions import Predictions
-from calibrant.runs import Split
 from calibrant.training.network import measure_statistics
 
 
-class WeightAverage:
-    """Equal-weight mean of a network's parameters after each epoch from `first` on."""
-
-    def __init__(self, network: nn.Module, *, first: int) -> None:
-        self.network, self.first = network, first
-        self._mean = AveragedModel(network)
-
-    def include(self, epoch: int) -> None:
-        """Add the weights as they are after `epoch`, if it is one of the epochs that are averaged."""
-        if epoch >= self.first:
-            self._mean.update_parameters(self.network)
-
-    @torch.no_grad()
-    def apply_mean(self, images: Iterable[Tensor]) -> None:
-        """Give the network the mean weights, in place, and the statistics of batches of training images with them."""
-        for parameter, mean in zip(self.network.parameters(), self._mean.module.parameters(), strict=True):
-            parameter.copy_(mean)
-        measure_statistics(self.network, images)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Means and their number, by name."""
-        return {"count": self._mean.n_averaged, **dict(self._mean.module.named_parameters())}
-
-    @torch.no_grad()
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what `state_dict` returned."""
-        self._mean.n_averaged.copy_(state["count"])
-        for name, mean in self._mean.module.named_parameters():
-            mean.copy_(state[name])
+@torch.no_grad()
+def take_mean(network: nn.Module, average: AveragedModel, images: Iterable[Tensor]) -> None:
+    """Give the network the mean weights, in place, and the statistics of batches of training images with them."""
+    for parameter, mean in zip(network.parameters(), average.module.parameters(), strict=True):
+        parameter.copy_(mean)
+    measure_statistics(network, images)
 
 
 class BestEpoch:
@@ -72,24 +47,15 @@ class BestEpoch:
             self.weights = {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
         return figure
 
-    def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors, and plain values."""
-        return self.weights, {"epoch": self.epoch, "figure": self.figure}
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything as tensors."""
+        state = {f"weights.{name}": value for name, value in self.weights.items()}
+        return {**state, "epoch": torch.tensor(self.epoch), "figure": torch.tensor(self.figure, dtype=torch.float64)}
 
-    def load_state_dict(self, weights: dict[str, Tensor], values: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Go on from there."""
-        self.weights, self.epoch, self.figure = weights, int(values["epoch"]), float(values["figure"])
-
-    def summary(self, predictions: dict[Split, Predictions]) -> dict[str, Any]:
-        """What `summary.json` says about it."""
-        return {
-            "select": self.select,
-            "epoch": self.epoch,
-            "figure": self.figure,
-            "test": evaluate(predictions["test"], n_bins=10).to_dict(),
-            "test_ece_15_bins": expected_calibration_error(predictions["test"], n_bins=15),
-            "validation": evaluate(predictions["val"], n_bins=10).to_dict(),
-        }
+        self.epoch, self.figure = int(state.pop("epoch")), float(state.pop("figure"))
+        self.weights = {name.removeprefix("weights."): value for name, value in state.items()}
 
 
 def selection_figure(select: str, validation: Predictions) -> float:

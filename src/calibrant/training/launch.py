@@ -1,4 +1,4 @@
-"""Several processes that train one run, started here or by torchrun or srun.
+"""Several processes that train one run, started here or by torchrun.
 
 `train` with `engine.devices` above 1 starts one process per device with `torch.multiprocessing` and waits for them.
 They meet through a file and talk over the loopback interface only. The waiting process shows the progress; if one
@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -42,7 +42,7 @@ T = TypeVar("T")
 # imported last.
 FABRIC_LOGGERS = ("lightning.fabric", "lightning.pytorch")
 # Seconds between two looks at the processes.
-_POLL = 0.2
+_POLL = 0.05
 # Seconds in which the process that failed first may report its error after another one has noticed that it is gone.
 _GRACE = 3.0
 # Exit codes of a process: its error was reported, or it has lost the connection to another process.
@@ -75,43 +75,22 @@ def resumable(path: Path) -> Iterator[None]:
 
 
 def joins_a_group() -> bool:
-    """Whether this process is one of several that torchrun, srun or `start_processes` started."""
-    return {"RANK", "WORLD_SIZE"} <= os.environ.keys() or _started_by_srun()
+    """Whether this process is one of several that torchrun or `start_processes` started."""
+    return {"RANK", "WORLD_SIZE"} <= os.environ.keys()
 
 
 def is_first_process() -> bool:
-    """Whether this process reports to the user: the only one, or the first of those that somebody else started."""
-    rank = os.environ.get("RANK")
-    if rank is None and _started_by_srun():
-        rank = os.environ.get("SLURM_PROCID")
-    return int(rank or 0) == 0
-
-
-def _started_by_srun() -> bool:
-    # A batch script itself is one process, and has no step.
-    return int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
+    """Whether this process reports to the user: the only one, or the first of those that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def group_layout() -> "tuple[ClusterEnvironment, int, int]":
     """Lightning's view of the group that this process joins, the processes per machine, and the number of machines."""
-    from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
     from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 
-    if "RANK" in os.environ:
-        processes = int(os.environ["WORLD_SIZE"])
-        per_machine = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
-        return TorchElasticEnvironment(), per_machine, processes // per_machine
-    nodes = int(os.environ.get("SLURM_STEP_NUM_NODES", "1"))
-    tasks = int(os.environ["SLURM_STEP_NUM_TASKS"])
-    if tasks % nodes:
-        raise InvalidInput(
-            f"srun must start the same number of tasks on every node, got {tasks} tasks on {nodes} nodes. "
-            "Use --ntasks-per-node."
-        )
-    try:
-        return SLURMEnvironment(auto_requeue=False), tasks // nodes, nodes
-    except RuntimeError as error:
-        raise InvalidInput(" ".join(str(error).split())) from error
+    processes = int(os.environ["WORLD_SIZE"])
+    per_machine = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
+    return TorchElasticEnvironment(), per_machine, processes // per_machine
 
 
 @contextmanager
@@ -179,77 +158,64 @@ def start_processes(
     `work` must be picklable; it is called with the keyword argument `reporter`. The `reporter` given here stays in this
     process and gets what the first process reports.
     """
-    processes: list[_Process] = []
+    context = torch.multiprocessing.get_context("spawn")
+    started: list[tuple[Any, Connection]] = []  # processes, and what they report
     with TemporaryDirectory(prefix="calibrant-") as folder:
         try:
             with _interrupts_blocked():
-                processes.extend(_Process(rank, devices, work, folder, on_gpu=on_gpu) for rank in range(devices))
-            _follow(processes, path, reporter)
+                for rank in range(devices):
+                    receiver, sender = context.Pipe(duplex=False)
+                    group = {"rank": rank, "devices": devices, "folder": folder, "on_gpu": on_gpu}
+                    process = context.Process(target=_run_rank, args=(group, os.getpid(), work, sender))
+                    process.start()
+                    # The process has its own copy. With this one open, its end could not be seen at the pipe.
+                    sender.close()
+                    started.append((process, receiver))
+            _follow(started, path, reporter)
         finally:
-            for process in processes:
-                process.end()
-            if any(process.reported_start for process in processes):
-                reporter.stop()
+            for process, receiver in started:
+                process.kill()
+                process.join()
+                receiver.close()
+            reporter.stop()
 
 
-def _follow(processes: "list[_Process]", path: Path, reporter: Reporter) -> None:
+def _follow(started: list[tuple[Any, Connection]], path: Path, reporter: Reporter) -> None:
     """Pass on what the processes report until all have ended well or one has failed."""
     give_up = math.inf
     while True:
         # Read before the messages: all that an ended process has sent is then among them.
-        codes = [process.process.exitcode for process in processes]
-        for process in processes:
-            process.deliver(reporter)
+        codes = [process.exitcode for process, _ in started]
+        for _, receiver in started:
+            _deliver(receiver, reporter)
         if all(code == 0 for code in codes):
             return
         for rank, code in enumerate(codes):
-            if code is not None and code not in (0, _LEFT_ALONE):
-                reason = f"exit code {code}"
-                if code < 0:
-                    reason = signal.Signals(-code).name
+            if code not in (None, 0, _LEFT_ALONE):
+                reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
                 raise ProcessLost(lost_message(f"process {rank} ({reason})", path))
         if _LEFT_ALONE in codes:
             give_up = min(give_up, time.monotonic() + _GRACE)
         if time.monotonic() > give_up:
             raise ProcessLost(lost_message("a process", path))
-        wait([process.receiver for process in processes if not process.silent], timeout=_POLL)
+        time.sleep(_POLL)
 
 
-class _Process:
-    """One process of a run, as the process that started it sees it."""
-
-    def __init__(self, rank: int, devices: int, work: Callable[..., object], folder: str, *, on_gpu: bool) -> None:
-        context = torch.multiprocessing.get_context("spawn")
-        self.receiver, sender = context.Pipe(duplex=False)
-        self.silent = False
-        self.reported_start = False
-        group = {"rank": rank, "devices": devices, "folder": folder, "on_gpu": on_gpu}
-        self.process = context.Process(target=_run_rank, args=(group, os.getpid(), work, sender))
-        self.process.start()
-        # The process has its own copy. With this one open, its end could not be seen at the pipe.
-        sender.close()
-
-    def deliver(self, reporter: Reporter) -> None:
-        """Hand over all messages that have come so far; a reported error is raised."""
-        while not self.silent and self.receiver.poll():
-            try:
-                kind, content = self.receiver.recv()
-            except (EOFError, OSError):
-                self.silent = True
+def _deliver(receiver: Connection, reporter: Reporter) -> None:
+    """Hand over all messages that have come so far; a reported error is raised."""
+    while True:
+        try:
+            if not receiver.poll():
                 return
-            if kind == "error":
-                raise content
-            if kind == "warning":
-                warnings.warn(content, stacklevel=2)
-            else:
-                self.reported_start |= kind == "start"
-                getattr(reporter, kind)(*content)
-
-    def end(self) -> None:
-        """End the process if it still runs."""
-        self.process.kill()
-        self.process.join()
-        self.receiver.close()
+            kind, content = receiver.recv()
+        except (EOFError, OSError):  # the process has ended
+            return
+        if kind == "error":
+            raise content
+        if kind == "warning":
+            warnings.warn(content, stacklevel=2)
+        else:
+            getattr(reporter, kind)(*content)
 
 
 @contextmanager
@@ -279,6 +245,8 @@ def _run_rank(group: dict[str, Any], parent: int, work: Callable[..., object], s
     except ProcessLost:
         code = _LEFT_ALONE
     except BaseException as error:  # noqa: BLE001 (the process that waits decides what to do about it)
+        if not isinstance(error, CalibrantError):
+            error.add_note(traceback.format_exc())
         sender.send(("error", _transferable(error)))
         code = _REPORTED
     sys.stdout.flush()
@@ -314,8 +282,6 @@ def _end_with_parent(parent: int) -> None:
 
 def _transferable(error: BaseException) -> BaseException:
     """The error itself if it can be sent to another process, else one with the same text."""
-    if not isinstance(error, CalibrantError):
-        error.add_note(traceback.format_exc())
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
     except Exception:  # noqa: BLE001 (errors of others may fail here in any way)

@@ -84,7 +84,12 @@ class Freezing:
         if self.probing or settings.freeze:
             self._head = _bare(head_of(network))
         self._trainable = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
-        self._check_parts()
+        known = [_bare(name) for name, _ in (*network.named_parameters(), *network.named_modules())]
+        for part in self._parts:
+            if part != _BACKBONE and not any(_within(name, part) for name in known):
+                tops = dict.fromkeys(name.partition(".")[0] for name in known)
+                way_out = did_you_mean(part, [_BACKBONE, *tops])
+                raise invalid("model.freeze", "name parts of the network", repr(part), way_out)
         self.apply()
 
     def apply(self) -> None:
@@ -110,15 +115,6 @@ class Freezing:
         if self.probing or _BACKBONE in self._parts:
             return not _within(bare, self._head)
         return any(_within(bare, part) for part in self._parts)
-
-    def _check_parts(self) -> None:
-        names = [name for name, _ in (*self.network.named_parameters(), *self.network.named_modules())]
-        known = list(dict.fromkeys(map(_bare, names)))
-        for part in self._parts:
-            if part != _BACKBONE and not any(_within(name, part) for name in known):
-                tops = list(dict.fromkeys(name.partition(".")[0] for name in known))
-                way_out = did_you_mean(part, [_BACKBONE, *tops])
-                raise invalid("model.freeze", "name parts of the network", repr(part), way_out)
 
 
 def rate_factors(network: nn.Module, settings: OptimiserSection) -> dict[float, list[nn.Parameter]]:
@@ -179,27 +175,21 @@ class GlobalBatchNorm2d(nn.BatchNorm2d):
         """Normalise `(N, C, H, W)` by the mean and variance over N, H, W of every rank."""
         if not self.training:
             return super().forward(input)
-        local = input.new_full((1,), input.numel() / input.shape[1])
-        count = global_sum(local)
+        count = global_sum(input.new_full((1,), input.numel() / input.shape[1]))
         mean = global_sum(input.sum((0, 2, 3))) / count
         centred = input - mean.view(1, -1, 1, 1)
         variance = global_sum(centred.square().sum((0, 2, 3))) / count
-        self._track(mean, variance * count / (count - 1).clamp(min=1))
+        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            with torch.no_grad():
+                self.num_batches_tracked += 1
+                share = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+                unbiased = variance * count / (count - 1).clamp(min=1)
+                self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
+                self.running_var.lerp_(unbiased.to(self.running_var.dtype), share)
         result = centred * torch.rsqrt(variance + self.eps).view(1, -1, 1, 1)
         if self.affine:
             result = result * self.weight.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
         return result
-
-    @torch.no_grad()
-    def _track(self, mean: Tensor, variance: Tensor) -> None:
-        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
-            return
-        self.num_batches_tracked += 1
-        share = self.momentum
-        if share is None:
-            share = 1.0 / float(self.num_batches_tracked)
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
-        self.running_var.lerp_(variance.to(self.running_var.dtype), share)
 
 
 def synchronise_batch_norm(model: nn.Module, device: torch.device) -> nn.Module:
@@ -220,9 +210,6 @@ def measure_statistics(network: nn.Module, images: Iterable[Tensor]) -> None:
 
     A network in training whose frozen parts are in evaluation mode is measured as it is.
     """
-    before = network.training
-    if not before:
-        network.train()
     norms = [module for module in network.modules() if isinstance(module, _BatchNorm) and module.training]
     momenta = [module.momentum for module in norms]
     for module in norms:
@@ -233,8 +220,6 @@ def measure_statistics(network: nn.Module, images: Iterable[Tensor]) -> None:
             network(batch)
     for module, momentum in zip(norms, momenta, strict=True):
         module.momentum = momentum
-    if not before:
-        network.eval()
 
 
 _CONVOLUTIONS = (torch.conv1d, torch.conv2d, torch.conv3d)
@@ -347,7 +332,7 @@ def forward_flops(network: nn.Module, image_shape: tuple[int, int, int], size: S
     """
     parameter = next(network.parameters())
     image = torch.zeros(1, image_shape[0], *size, device=parameter.device, dtype=parameter.dtype)
-    modes = {module: module.training for module in network.modules()}
+    before = network.training
     network.eval()
     try:
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -361,6 +346,5 @@ def forward_flops(network: nn.Module, image_shape: tuple[int, int, int], size: S
             "Choose another size in schedule.resolution, or leave it out."
         ) from error
     finally:
-        for module, training in modes.items():
-            module.training = training
+        network.train(before)
     return int(counter.get_total_flops())

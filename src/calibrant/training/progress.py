@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -85,27 +84,22 @@ class LiveBar(Reporter):
         # A line of its own: beside the bar the figures would be cut off on most terminals.
         self._figures = Text(style="dim")
         self._live = Live(Group(self._progress, self._figures), console=console, transient=True)
-        self._done, self._inside, self._share, self._drawn = 0, 0.0, 0.0, 0.0
 
     def start(self, run: Run, done: int) -> None:
         """Show the bar."""
         for line in _derived(run, done):
             self._console.print(Text(printable(line), style="dim"))
-        self._done = done
         self._task = self._progress.add_task(run.recipe.method.name, total=run.recipe.epochs, completed=done)
         self._live.start(refresh=True)
 
     def begin_epoch(self, epoch: int, steps: int) -> None:
         """Move to an epoch."""
-        self._done, self._inside, self._share = epoch - 1, 0.0, 1 / max(steps, 1)
+        self._progress.update(self._task, completed=epoch - 1)
+        self._share = 1 / max(steps, 1)
 
     def step(self) -> None:
-        """Move a little; the bar is redrawn at most ten times per second, however fast the steps are."""
-        self._inside += self._share
-        now = time.monotonic()
-        if now - self._drawn > 0.1:
-            self._drawn = now
-            self._progress.update(self._task, completed=self._done + self._inside)
+        """Move a little. The bar is drawn anew a few times per second, however fast the steps are."""
+        self._progress.advance(self._task, self._share)
 
     def end_epoch(self, line: dict[str, Any]) -> None:
         """Show the newest figures."""

@@ -12,7 +12,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml, write_text
-from calibrant.losses import PerSampleLoss
 from calibrant.own_code import digest, in_words, own_parts, require
 from calibrant.training.data.spec import own_data
 from calibrant.training.methods import Plan, resolve
@@ -22,20 +21,6 @@ if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass as _ModelMetaclass
 else:
     _ModelMetaclass = type(BaseModel)
-
-# Where pydantic's own words read badly after "must".
-_RULES = {
-    "missing": "be given",
-    "int_parsing": "be a whole number",
-    "int_from_float": "be a whole number",
-    "int_type": "be a whole number",
-    "float_parsing": "be a number",
-    "float_type": "be a number",
-    "bool_parsing": "be true or false",
-    "bool_type": "be true or false",
-    "string_type": "be text",
-    "tuple_type": "be a list",
-}
 
 
 class _OneLineErrors(_ModelMetaclass):
@@ -90,7 +75,9 @@ class Settings(BaseModel, metaclass=_OneLineErrors):
         if first["type"] == "model_type":
             way_out = f"In TOML: [{place}], its keys below it."
             return invalid(key, "be a table of settings", repr(first["input"]), way_out)
-        rule = _RULES.get(first["type"]) or first["msg"].removeprefix("Input should ").strip()
+        rule = first["msg"].removeprefix("Input should ").partition(", ")[0]
+        if first["type"] == "missing":
+            rule = "be given"
         return invalid(key, rule, repr(first["input"]))
 
 
@@ -103,10 +90,6 @@ class RecipeSection(Settings):
     def suggest(cls, key: str) -> str:
         """The closest key of the whole recipe."""
         return suggest_key(key)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        way_out = "recipe.changed({...}) gives a changed copy."
-        raise invalid("a recipe", "stay as it is: it says what a run was", f"{name} = {value!r}", way_out)
 
 
 Precision = Literal["auto", "bf16-mixed", "32-true", "64-true"]
@@ -130,19 +113,18 @@ def _stages(value: Any) -> Any:
     """Check stages of a resolution schedule: pairs of a side in pixels and a share of the epochs, sides growing."""
     if value == "auto":
         return value
-    if not isinstance(value, list | tuple) or not all(isinstance(stage, list | tuple) for stage in value):
-        raise ValueError(f"schedule.resolution must be auto or a list such as [[24, 0.6]], got {value!r}")
-    previous = 0
-    for stage in value:
-        if len(stage) != 2 or not all(type(number) in (int, float) for number in stage):
-            raise ValueError(f"schedule.resolution must hold pairs of pixels and a share, got {list(stage)!r}")
-        side, share = stage
-        if side != int(side) or side <= previous:
-            raise ValueError(f"schedule.resolution must have whole sides of images that grow, got {side:g}")
-        if not 0 < share < 1:
-            raise ValueError(f"schedule.resolution must have shares of the epochs between 0 and 1, got {share:g}")
-        previous = int(side)
-    return tuple((int(side), float(share)) for side, share in value)
+    try:
+        stages = tuple((int(side), float(share)) for side, share in value)
+    except (TypeError, ValueError):
+        raise ValueError(f"schedule.resolution must be auto or a list such as [[24, 0.6]], got {value!r}") from None
+    sides = [0, *(side for side, _ in stages)]
+    shares = [share for _, share in stages]
+    whole = all(side == int(side) for side, _ in value)
+    if not whole or sides != sorted(set(sides)) or not all(0 < share < 1 for share in shares):
+        raise ValueError(
+            f"schedule.resolution must have whole sides that grow and shares between 0 and 1, got {value!r}"
+        )
+    return stages
 
 
 class DataSection(RecipeSection):
@@ -150,14 +132,13 @@ class DataSection(RecipeSection):
 
     `crop` (black pixels on each side, before a crop of the original size) and `mirror` are the data set's own if
     they are left out; without `augment` nothing is done. A mirror that is `alternate` shows each image on one side in
-    odd epochs and on the other side in even ones. `mixup` is the alpha of Beta(alpha, alpha); 0 mixes nothing.
+    odd epochs and on the other side in even ones.
     """
 
     name: str = "digits"
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
     split_seed: int = 0
     augment: bool = True
-    mixup: NonNegative = 0.0
     crop: Annotated[int, Field(ge=0)] | None = None
     mirror: bool | Literal["alternate"] | None = None
 
@@ -195,10 +176,9 @@ class MethodSection(RecipeSection):
 
 
 class OptimiserSection(RecipeSection):
-    """The optimiser. `accumulate` splits each batch into that many pieces to save memory.
+    """The optimiser.
 
     `nesterov` looks ahead along the momentum of `sgd`.
-    `sam` is the rho of sharpness-aware minimisation, which takes two gradients for each update; 0 is off.
     `backbone_lr` multiplies the rate of everything but the last layer, and each block of layers below that one learns
     at `layer_decay` times the rate of the block above it.
     """
@@ -209,8 +189,6 @@ class OptimiserSection(RecipeSection):
     nesterov: bool = False
     weight_decay: NonNegative = 5e-4
     batch_size: Count = 128
-    accumulate: Count = 1
-    sam: NonNegative = 0.0
     backbone_lr: Positive = 1.0
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
 
@@ -239,16 +217,6 @@ class ScheduleSection(RecipeSection):
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.0
     average: Annotated[float, Field(ge=0, lt=1)] = 0.0
     resolution: Annotated[Literal["auto"] | tuple[tuple[int, float], ...], BeforeValidator(_stages)] = ()
-
-    @model_validator(mode="after")
-    def _full_size_at_the_end(self) -> Self:
-        if self.resolution == "auto":
-            return self
-        small = sum(share for _, share in self.resolution)
-        if small > 1 - self.average + 1e-9:
-            rule = f"leave the averaged part of the run ({self.average:g}) at full size"
-            raise invalid("schedule.resolution", rule, f"shares that add up to {small:g}")
-        return self
 
 
 class CalibrationSection(RecipeSection):
@@ -308,25 +276,27 @@ class Recipe(RecipeSection):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        optimiser, schedule, engine, last = self.optimiser, self.schedule, self.engine, f"the {self.epochs} epochs"
-        if optimiser.accumulate > optimiser.batch_size:
-            rule = f"not exceed optimiser.batch_size ({optimiser.batch_size})"
-            raise invalid("optimiser.accumulate", rule, optimiser.accumulate)
-        late = [m for m in schedule.milestones if m >= 1 and m >= self.epochs]
-        if late and schedule.kind == "step":
-            raise invalid("schedule.milestones", f"lie before the last epoch ({self.epochs})", f"{late[0]:g}")
+        schedule, evaluate_every = self.schedule, self.engine.evaluate_every
+        before_the_end = f"end before the last of the {self.epochs} epochs"
+        if schedule.kind == "step" and max(schedule.milestones, default=0) >= self.epochs:
+            raise invalid("schedule.milestones", before_the_end, f"{max(schedule.milestones):g}")
         if schedule.floor and schedule.kind != "cosine":
             rule = f"be 0 unless schedule.kind is cosine (it is {schedule.kind})"
             raise invalid("schedule.floor", rule, f"{schedule.floor:g}")
         if schedule.warmup >= self.epochs:
-            raise invalid("schedule.warmup", f"end before the last of {last}", f"{schedule.warmup:g}")
+            raise invalid("schedule.warmup", before_the_end, f"{schedule.warmup:g}")
         if schedule.average and not self.averaged_epochs:
-            raise invalid("schedule.average", f"cover at least one of {last}", f"{schedule.average:g}")
+            raise invalid("schedule.average", f"cover at least one of the {self.epochs} epochs", schedule.average)
+        if schedule.resolution != "auto":
+            small = sum(share for _, share in schedule.resolution)
+            if small > 1 - schedule.average + 1e-9:
+                rule = f"leave the averaged part of the run ({schedule.average:g}) at full size"
+                raise invalid("schedule.resolution", rule, f"shares that add up to {small:g}")
         if self.model.probe >= self.epochs:
             way_out = "With model.freeze = backbone only the last layer is trained."
-            raise invalid("model.probe", f"end before the last of {last}", self.model.probe, way_out)
-        if self.select != "last" and engine.evaluate_every > 1:
-            rule = f"be last unless every epoch is evaluated (engine.evaluate_every is {engine.evaluate_every})"
+            raise invalid("model.probe", before_the_end, self.model.probe, way_out)
+        if self.select != "last" and evaluate_every > 1:
+            rule = f"be last unless every epoch is evaluated (engine.evaluate_every is {evaluate_every})"
             raise invalid("select", rule, self.select)
         return self
 
@@ -334,11 +304,6 @@ class Recipe(RecipeSection):
     def averaged_epochs(self) -> int:
         """How many epochs at the end have their weights averaged."""
         return int(self.epochs * self.schedule.average + 1e-9)
-
-    @property
-    def gradients_per_update(self) -> int:
-        """How often the gradient of a batch is taken for one step of the optimiser."""
-        return 1 + bool(self.optimiser.sam)
 
     def plan(self) -> Plan:
         """The loss and the pruning of the method; settings that are unknown or do not fit the rest are refused."""
@@ -351,8 +316,6 @@ class Recipe(RecipeSection):
             budget=self.budget,
             **self.method.options,
         )
-        if self.data.mixup:
-            check_mixable(plan)
         every = self.engine.evaluate_every
         if plan.loss.follows_validation and every > 1:
             raise invalid("engine.evaluate_every", f"be 1 with {plan.name}, which follows validation", every)
@@ -422,13 +385,9 @@ class Recipe(RecipeSection):
         found = {name.partition(":")[0]: digest(name) for name in self.own_names()}
         for module, recorded in self.own_code.items():
             if found.get(module) != recorded:
-                now = "not used"
-                if module in found:
-                    now = in_words(found[module])
+                now = in_words(found[module]) if module in found else "not used"
                 way_out = "Bring that code back, or begin a new run (leave own_code out of its recipe)."
                 raise invalid(f"your own {module}", f"be {in_words(recorded)}", now, way_out)
-        if found == self.own_code:
-            return self
         return self.changed({"own_code": found})
 
     def compared(self) -> dict[str, Any]:
@@ -488,12 +447,9 @@ class Recipe(RecipeSection):
 def recipe_keys() -> list[str]:
     """Every dotted key that a user may set; `own_code` and `reasons` are filled in by `train`."""
     found = []
-    for name, field in Recipe.model_fields.items():
-        if name in {"own_code", "reasons"}:
-            continue
-        section = field.annotation
-        if isinstance(section, type) and issubclass(section, RecipeSection):
-            found += [f"{name}.{inner}" for inner in section.model_fields]
+    for name, value in Recipe().model_dump(exclude={"own_code"}).items():
+        if isinstance(value, dict):
+            found += [f"{name}.{inner}" for inner in value]
         else:
             found.append(name)
     return found
@@ -527,15 +483,3 @@ def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
     """The alphabetically first key whose values differ between the tables; None if they are equal."""
     return next((key for key in sorted(one.keys() | other.keys()) if one.get(key) != other.get(key)), None)
-
-
-def check_mixable(plan: Plan) -> None:
-    """Refuse methods that have no meaning for mixed samples."""
-    for part, _ in plan.loss.parts():
-        if not isinstance(part, PerSampleLoss):
-            way_out = "A mixed sample has no class to be right about. Leave that term or mixup out."
-            raise invalid("data.mixup", "be 0 with a loss of the whole batch", f"{part.name} in {plan.name}", way_out)
-    pruning = plan.pruning
-    if pruning is not None and pruning.policy.uses_scores and pruning.scoring != "all":
-        way_out = "A mixture shows the confidence of no sample. If the plan has this setting, set scoring to 'all'."
-        raise invalid("data.mixup", "be 0 with a plan that goes by the scores of batches", plan.name, way_out)

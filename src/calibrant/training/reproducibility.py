@@ -59,20 +59,16 @@ def git_commit() -> str | None:
     if stated:
         return stated
     source = Path(__file__).resolve()
+    found = ""
     # An installed copy may lie inside somebody else's repository, whose commit says nothing about us.
-    if _git(source.parent, "ls-files", "--error-unmatch", source.name) is None:
-        return None
-    return _git(source.parent, "rev-parse", "HEAD")
-
-
-def _git(folder: Path, *words: str) -> str | None:
-    try:
-        command = ["git", "-C", str(folder), *words]
-        # The words are fixed and there is no shell: no user input enters the command.
-        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout.strip() if result.returncode == 0 else None
+    for words in (["ls-files", "--error-unmatch", source.name], ["rev-parse", "HEAD"]):
+        command = ["git", "-C", str(source.parent), *words]
+        try:
+            # The words are fixed and there is no shell: no user input enters the command.
+            found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout  # noqa: S603
+        except (OSError, subprocess.SubprocessError):
+            return None
+    return found.strip()
 
 
 def _version(package: str) -> str | None:

@@ -21,7 +21,7 @@ from calibrant.metrics.metric import label
 from calibrant.own_code import is_own, require
 from calibrant.runs import RECIPE, RunFolder, Sample, is_run
 from calibrant.tables import Table
-from calibrant.training.checkpoint import Checkpoint, Line, newest_checkpoint, read_log, saved_log
+from calibrant.training.checkpoint import Checkpoint, Line, newest_checkpoint, read_log
 from calibrant.training.data import Dataset, load_dataset, split_validation
 from calibrant.training.models import AveragedViews, ModelInput, build_model
 from calibrant.training.recipe import Recipe
@@ -43,7 +43,6 @@ class Run(RunFolder):
         if recipe is None and not is_run(self.path):
             raise InvalidInput(f"run must be a run folder with a {RECIPE}, got {self.path}.")
         self.recipe = recipe or Recipe.load(self.recipe_path)
-        self._found: frozenset[str] = frozenset()
 
     @classmethod
     def create(cls, path: str | Path, recipe: Recipe) -> "Run":
@@ -51,8 +50,6 @@ class Run(RunFolder):
         run = cls(Path(path), recipe)
         run.refuse_if_used()
         existed = run.path.exists()
-        if existed:
-            run._found = frozenset(entry.name for entry in run.path.iterdir())
         try:
             run.path.mkdir(parents=True, exist_ok=True)
             # Under the lock, and the recipe last: of two processes that begin the same folder one is refused, and a
@@ -75,13 +72,11 @@ class Run(RunFolder):
 
         The folder itself stays, empty, so that the corrected call can have it.
         """
-        for name in (RECIPE, self.log_path.name, self.lock_path.name):
-            if name not in self._found:
-                (self.path / name).unlink(missing_ok=True)
+        for path in (self.recipe_path, self.log_path, self.lock_path):
+            path.unlink(missing_ok=True)
         for folder in (self.checkpoints, self.predictions_path("test").parent):
-            if folder.name not in self._found:
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
     def refuse_if_used(self) -> None:
         """Raise if the folder holds something already."""
@@ -99,33 +94,10 @@ class Run(RunFolder):
                 "Continue it with --resume, or choose another folder."
             )
 
-    @classmethod
-    def of(cls, path: str | Path) -> "Run | None":
-        """The run that `path` is the folder of, or that it has predictions of; None for a file of no run."""
-        found = RunFolder.of(path)
-        if found is None:
-            return None
-        return cls(found.path)
-
-    @property
-    def method(self) -> str:
-        """Name of the training method."""
-        return self.recipe.method.name
-
-    def refuse_unfinished(self) -> None:
-        """Raise if the run has not reached its end."""
-        if not self.finished:
-            done = f"{len(self.epochs())} of {self.recipe.epochs} epochs are done"
-            way_out = f"Continue it with: calibrant train --resume {self.path}"
-            raise InvalidInput(f"run {self.path} is not finished: {done}. {way_out}")
-
     def describe(self) -> str:
         """What came out of a finished run, for a person."""
         summary = self.summary
-        updates = "sample updates"
-        if self.recipe.gradients_per_update > 1:
-            updates += f" ({self.recipe.gradients_per_update} gradients each)"
-        cost = f"{summary['seen_share']:.1%} of the {updates} in {summary['timing']['train_seconds']:.1f} s"
+        cost = f"{summary['seen_share']:.1%} of the sample updates in {summary['timing']['train_seconds']:.1f} s"
         warned = "".join(f"\nwarning: {text}" for text in summary.get("warnings", ()))
         # The summary's own figures have 10 bins, as the paper's tables.
         test, policy = self.predictions("test"), self.policy()
@@ -137,22 +109,18 @@ class Run(RunFolder):
     def _overview(self) -> Table:
         """The settings and, if the run is finished, the results. A damaged folder is shown with its damage."""
         recipe = self.recipe
-        rows: list[tuple[str, object]] = [
-            ("data", recipe.data.name),
-            ("model", recipe.model.name),
-            ("method", recipe.method.name),
-            ("seed", recipe.seed),
-        ]
+        rows: list[tuple[str, object]] = [("data", recipe.data.name), ("model", recipe.model.name)]
+        rows += [("method", self.method), ("seed", recipe.seed)]
         try:
             if not self.finished:
                 rows.append(("state", f"{len(self.epochs())} of {recipe.epochs} epochs done"))
                 return Table(str(self.path), rows)
-            rows.append(("state", f"finished, {self.trained_epochs} epochs"))
             summary = self.summary
             test = Evaluation.from_dict(summary["test"])
         except (CalibrantError, OSError) as error:
             return Table(str(self.path), [*rows, ("damaged", error)])
         rows += [
+            ("state", f"finished, {self.trained_epochs} epochs"),
             ("sample updates", f"{summary['seen_share']:.1%}"),
             (label("test_error"), f"{100 * test.test_error:.2f} %"),
             (label("nll"), f"{test.nll:.4f}"),
@@ -209,15 +177,13 @@ class Run(RunFolder):
         name = self.recipe.model.name
         if is_own(name):
             require(name, expected=self.recipe.own_code.get(name.partition(":")[0]), trusted=trust_code)
-        expected = None
-        if stated := checkpoint.values.get("model_input"):
-            expected = ModelInput.from_dict(stated)
+        stated = checkpoint.values.get("model_input")
         model = build_model(
             name,
             n_classes=checkpoint.values["classes"],
             image_shape=(channels, height, width),
             pretrained=False,
-            expected=expected,
+            expected=ModelInput.from_dict(stated) if stated else None,
         )
         weights = {n.removeprefix("model."): t for n, t in checkpoint.tensors.items() if n.startswith("model.")}
         if self.recipe.engine.precision == "64-true":
@@ -281,9 +247,7 @@ class Run(RunFolder):
         drawn = (centre + spread * noise).clamp(0, 1)
         name = self.recipe.data.name
         # A folder may hold a million photographs, and all of them would be read for a few.
-        dataset = None
-        if not name.startswith("folder:"):
-            dataset = _dataset(name, None)
+        dataset = None if name.startswith("folder:") else _dataset(name, None)
         if dataset is None or dataset.image_shape != tuple(values["image_shape"]):
             return drawn, f"images (of noise: {name} was not read here)"
         real = dataset.test.images[:_REAL_IMAGES].float() / 255
@@ -292,19 +256,12 @@ class Run(RunFolder):
     @property
     def trained_epochs(self) -> int:
         """Epochs of the finished run; a budget may have made them fewer than the recipe's."""
-        if self.recipe.budget == 1:
-            return self.recipe.epochs
-        return int(self.summary["epochs"])
+        return self.recipe.epochs if self.recipe.budget == 1 else int(self.summary["epochs"])
 
     def epochs(self) -> list[Line]:
-        """The epoch log; a last line torn by a kill is left out, any other damage is refused.
-
-        Checkpoints hold the lines up to their epoch under a digest, so those are right whatever happened to the file.
-        """
-        every = None
-        if self.finished:
-            every = self.trained_epochs
-        return read_log(self.log_path, saved=saved_log(self.checkpoints), epochs=every)
+        """The epoch log; a last line torn by a kill is left out, any other damage is refused."""
+        every = self.trained_epochs if self.finished else None
+        return read_log(self.log_path, epochs=every)
 
     def remove_drafts(self) -> None:
         """Remove the temporary files of processes that were killed; only the holder of the lock may do that."""

@@ -21,26 +21,20 @@ from calibrant.training.models import build_model
 from calibrant.training.models.libraries import check_weights
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
 
-_METHOD_OPTION = "method.options."
-# Settings that a study or a sweep chooses for each run.
-_NOT_SHARED = ("method.", "seed", "data.name", "model.name", "reasons.")
-
 
 def parse_assignment(text: str, *, method_options: bool = False) -> tuple[str, Any]:
     """`schedule.kind=cosine` as a key of the recipe and a value; `method.options.NAME` only with `method_options`."""
-    key, sign, value = text.partition("=")
-    if not sign or not key:
-        raise InvalidInput(f"--set must be key=value, got {text!r}. For example --set schedule.kind=cosine")
-    if key not in recipe_keys() and not (method_options and key.startswith(_METHOD_OPTION)):
+    key, value = parse_option(text, "--set schedule.kind=cosine")
+    if key not in recipe_keys() and not (method_options and key.startswith("method.options.")):
         raise InvalidInput(f"--set: key '{key}' is unknown. {suggest_key(key)}")
-    return key, literal(value)
+    return key, value
 
 
-def parse_option(text: str) -> tuple[str, Any]:
+def parse_option(text: str, example: str = "--option huber_weight=5") -> tuple[str, Any]:
     """`gamma_low=4` as a setting of a method and a value."""
     key, sign, value = text.partition("=")
-    if not sign:
-        raise InvalidInput(f"--option must be key=value, got {text!r}. For example --option huber_weight=5")
+    if not sign or not key:
+        raise InvalidInput(f"{example.split(maxsplit=1)[0]} must be key=value, got {text!r}. For example {example}")
     return key, literal(value)
 
 
@@ -73,7 +67,11 @@ def recipe_from(
     """
     given = {key: value for key, value in (changes or {}).items() if value is not None}
     if file is None:
-        recipe = _recommended(data or "digits", given)
+        data = data or "digits"
+        if "method.name" in given:  # the schedule on which methods are compared
+            recipe = paper_recipe(data).changed(method_settings(data))
+        else:
+            recipe = derived_recipe(data, given)
     else:
         recipe = Recipe.parse(_content(file))
         if data is not None:
@@ -86,27 +84,16 @@ def recipe_from(
 
 
 def _content(recipe: str | Path) -> dict[str, Any]:
-    """The tables of a recipe file, or of a recipe that ships with the package, by its name."""
+    """The tables of a recipe file, or of a recipe that ships with the package, by its name; wrong ones are refused."""
     shipped, name = named_recipes(), str(recipe)
     if Path(recipe).exists() or Path(recipe).suffix:
-        return read_toml(recipe, "recipe")
-    if name not in shipped:
+        content = read_toml(recipe, "recipe")
+    elif name in shipped:
+        content = tomllib.loads(shipped[name].to_toml())
+    else:
         raise invalid("recipe", "be a file or the name of a recipe that ships", repr(name), did_you_mean(name, shipped))
-    return tomllib.loads(shipped[name].to_toml())
-
-
-def _written(recipe: str | Path) -> dict[str, Any]:
-    """`_content`, refused if any setting is wrong."""
-    content = _content(recipe)
     Recipe.parse(content)
     return content
-
-
-def _recommended(data: str, given: Mapping[str, Any]) -> Recipe:
-    """The default recipe; if a method is named, the schedule on which methods are compared."""
-    if "method.name" in given:
-        return paper_recipe(data).changed(method_settings(data))
-    return derived_recipe(data, given)
 
 
 def anchored_recipe(recipe: Recipe) -> Recipe:
@@ -120,18 +107,12 @@ def anchored_recipe(recipe: Recipe) -> Recipe:
     return recipe.changed(changes)
 
 
-def refuse_settings(given: Mapping[str, Any]) -> None:
-    """Refuse settings beside --resume: a run continues as it was begun."""
-    if any(value is not None for value in given.values()):
-        raise InvalidInput("--resume continues a run as it was begun: leave out the other settings.")
-
-
 def shared_recipe(recipe: Path | None, epochs: int | None, assignments: Sequence[str] | None) -> dict[str, Any]:
-    """Dotted recipe keys from a recipe file and flags; flags win. Method and seed of the file are left out."""
+    """Dotted recipe keys from a recipe file and flags; flags win. What a study chooses for each run is left out."""
     changes: dict[str, Any] = {}
     if recipe is not None:
-        content = flatten(_written(recipe))
-        changes |= {key: value for key, value in content.items() if not key.startswith(_NOT_SHARED)}
+        chosen = ("method.", "seed", "data.name", "model.name", "reasons.")
+        changes |= {key: value for key, value in flatten(_content(recipe)).items() if not key.startswith(chosen)}
     if epochs is not None:
         changes["epochs"] = epochs
     return changes | dict(parse_assignment(text) for text in assignments or ())
@@ -139,22 +120,18 @@ def shared_recipe(recipe: Path | None, epochs: int | None, assignments: Sequence
 
 def names_in(recipe: Path | None) -> dict[str, str]:
     """The data set and the network that a recipe file names itself; defaults of the recipe are no names."""
-    if recipe is None:
-        return {}
-    written = _written(recipe)
-    loaded = Recipe.parse(written)
-    names = {"data": loaded.data.name, "model": loaded.model.name}
-    return {key: name for key, name in names.items() if "name" in written.get(key, {})}
+    content = _content(recipe) if recipe is not None else {}
+    return {key: content[key]["name"] for key in ("data", "model") if "name" in content.get(key, {})}
 
 
 def default_folder(recipe: Recipe) -> Path:
     """runs/DATA-MODEL-METHOD-seedN, with a number behind it if that is taken."""
     words = (recipe.data.name, recipe.model.name, recipe.method.name, f"seed{recipe.seed}")
-    name = "-".join(re.sub(r"[^\w+.-]", "_", word) for word in words)
-    folder, number = Path("runs") / name, 1
+    first = Path("runs") / "-".join(re.sub(r"[^\w+.-]", "_", word) for word in words)
+    folder, number = first, 1
     while folder.exists():
         number += 1
-        folder = Path("runs") / f"{name}-{number}"
+        folder = first.with_name(f"{first.name}-{number}")
     return folder
 
 

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from calibrant.errors import InvalidInput, at_level, importing, invalid
 from calibrant.losses.base import balanced_loss
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import methods
-from calibrant.training.batches import EpochTables, LoaderBatches, Mixup, Preparation, ResidentBatches
+from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
 from calibrant.training.data import Dataset, StreamedImages, open_dataset
 from calibrant.training.data.dataset import Size
 from calibrant.training.data.spec import own_data
-from calibrant.training.final_weights import BestEpoch, WeightAverage
+from calibrant.training.final_weights import BestEpoch
 from calibrant.training.launch import FABRIC_LOGGERS, group_layout, joins_a_group
 from calibrant.training.network import (
     FLOPS_PER_GRADIENT,
@@ -31,7 +32,7 @@ from calibrant.training.network import (
 from calibrant.training.recipe import OptimiserSection, Recipe
 from calibrant.training.reproducibility import derive_seed
 from calibrant.training.run_data import TorchData, TrainingData, own_torch_data
-from calibrant.training.step import EagerSteps, GraphedSteps, Learner, SharpnessAware
+from calibrant.training.step import EagerSteps, GraphedSteps, Learner
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -120,8 +121,10 @@ def make_pruner(
         if first > recipe.epochs:
             way_out = "Train longer, or prune earlier: --set method.options.start=N."
             raise invalid("epochs", f"reach the first pruning, after epoch {first}", recipe.epochs, way_out)
-    settings: dict[str, Any] = {"n_classes": n_classes, "epochs": recipe.epochs, "batch_size": batch_size, **options}
-    pruner = ConfidencePruner(targets, seed=derive_seed(recipe.seed, "order"), **settings)
+    seed = derive_seed(recipe.seed, "order")
+    pruner = ConfidencePruner(
+        targets, n_classes=n_classes, epochs=recipe.epochs, batch_size=batch_size, seed=seed, **options
+    )
     # The engine splits batches itself, so that the parts of the processes may differ in size.
     pruner.global_batch_size = recipe.optimiser.batch_size
     return pruner
@@ -133,23 +136,16 @@ def make_optimiser(settings: OptimiserSection, model: nn.Module, lr: Tensor) -> 
     groups: list[dict[str, Any]] = []
     for factor, parameters in rate_factors(model, settings).items():
         rate: Tensor | float = float(lr) * factor
-        if on_gpu and factor == 1:
-            rate = lr  # the tensor itself
-        elif on_gpu:
-            rate = lr * factor
+        if on_gpu:
+            rate = lr * factor if factor != 1 else lr  # the tensor itself
         # `factor` is ours; optimisers keep it.
         groups.append({"params": parameters, "lr": rate, "factor": factor})
+    # The fused kernels read the rate on the device; the others would ask the host for it.
+    both: dict[str, Any] = {"weight_decay": settings.weight_decay, "fused": on_gpu}
     if settings.name == "sgd":
-        # The fused kernel reads the rate on the device; the others would ask the host for it.
-        return torch.optim.SGD(
-            groups,
-            momentum=settings.momentum,
-            nesterov=settings.nesterov,
-            weight_decay=settings.weight_decay,
-            fused=on_gpu,
-        )
-    kinds: dict[str, type[torch.optim.Adam]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-    return kinds[settings.name](groups, weight_decay=settings.weight_decay, fused=on_gpu, capturable=on_gpu)
+        return torch.optim.SGD(groups, momentum=settings.momentum, nesterov=settings.nesterov, **both)
+    kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
+    return kind(groups, capturable=on_gpu, **both)
 
 
 def trained_recipe(recipe: Recipe, data: TrainingData) -> Recipe:
@@ -192,9 +188,8 @@ class Setup:
         self.data = data = with_input(data, self.expected_input)
         device = fabric.device
         self.plan = recipe.plan()
-        self.dtype = torch.float32
-        if recipe.engine.precision == "64-true":
-            self.dtype = torch.float64
+        self.dtype = torch.float64 if recipe.engine.precision == "64-true" else torch.float32
+        self.full_size = data.image_shape[1:]
         self.batch_size = len(range(fabric.global_rank, recipe.optimiser.batch_size, fabric.world_size))
         self.pruner = make_pruner(
             recipe, self.plan, data.targets, n_classes=data.n_classes, batch_size=self.batch_size
@@ -205,14 +200,18 @@ class Setup:
         if fabric.world_size > 1:
             self.network = synchronise_batch_norm(self.network, device)
         self.sizes = epoch_sizes(recipe, data.image_shape)
-        self.forward_flops = self._count_flops()
+        if self.expected_input is not None and set(self.sizes) != {self.full_size}:
+            raise InvalidInput(
+                f"schedule.resolution needs a network that takes smaller images; {recipe.model.name} resizes them "
+                "to its own size. Set model.input to data, or leave the schedule out."
+            )
+        # Of one image at each size of the run; sizes that the network cannot take are refused here.
+        self.forward_flops = {
+            size: forward_flops(self.network, data.image_shape, size) for size in {*self.sizes, self.full_size}
+        }
         self.freezing = Freezing(self.network, recipe.model)
-        self.average: WeightAverage | None = None
-        if recipe.averaged_epochs:
-            self.average = WeightAverage(self.network, first=recipe.epochs - recipe.averaged_epochs + 1)
-        self.best: BestEpoch | None = None
-        if recipe.select != "last":
-            self.best = BestEpoch(recipe.select)
+        self.average = AveragedModel(self.network) if recipe.averaged_epochs else None
+        self.best = BestEpoch(recipe.select) if recipe.select != "last" else None
         self.loss = balanced_loss(self.plan.loss, recipe.balance, data.targets, data.n_classes).to(device)
         self.lr = torch.tensor(recipe.learning_rate(0.0), device=device)
         self.optimiser = make_optimiser(recipe.optimiser, self.network, self.lr)
@@ -222,7 +221,7 @@ class Setup:
             augmentation=data.augmentation,
             device=device,
             dtype=self.dtype,
-            full_size=data.image_shape[1:],
+            full_size=self.full_size,
         )
         self.data_path = "stream"
         if not isinstance(data.train, StreamedImages):
@@ -244,9 +243,8 @@ class Setup:
         The probe's end brings a new optimiser, and the steps are built anew, because DistributedDataParallel and a
         captured graph know only what they began with.
         """
-        self.preparation.size = None
-        if self.sizes[epoch - 1] != self.data.image_shape[1:]:
-            self.preparation.size = self.sizes[epoch - 1]
+        size = self.sizes[epoch - 1]
+        self.preparation.size = size if size != self.full_size else None
         if self.freezing.probing and epoch > self.freezing.probe:
             self.freezing.probing = False
             self.freezing.apply()
@@ -255,31 +253,13 @@ class Setup:
 
     def epoch_flops(self, epoch: int, *, trained: int, scored: int) -> float:
         """Floating-point operations of an epoch: three forward passes per gradient, one per scored sample."""
-        per_gradient = FLOPS_PER_GRADIENT * self.forward_flops[self.sizes[epoch - 1]]
-        scoring_size = self.data.image_shape[1:]
-        if self.pruner.scoring != "all":
-            scoring_size = self.sizes[epoch - 1]
-        gradients = trained * self.recipe.gradients_per_update
-        return float(gradients * per_gradient + scored * self.forward_flops[scoring_size])
-
-    def _count_flops(self) -> dict[Size, int]:
-        """The forward pass of one image at each size of the run; sizes that the network cannot take are refused."""
-        full = self.data.image_shape[1:]
-        if self.expected_input is not None and set(self.sizes) != {full}:
-            raise InvalidInput(
-                f"schedule.resolution needs a network that takes smaller images; {self.recipe.model.name} resizes them "
-                "to its own size. Set model.input to data, or leave the schedule out."
-            )
-        return {size: forward_flops(self.network, self.data.image_shape, size) for size in {*self.sizes, full}}
+        size = self.sizes[epoch - 1]
+        scoring_size = self.full_size if self.pruner.scoring == "all" else size
+        per_gradient = FLOPS_PER_GRADIENT * self.forward_flops[size]
+        return float(trained * per_gradient + scored * self.forward_flops[scoring_size])
 
     def _make_steps(self) -> EagerSteps | GraphedSteps:
-        recipe, fabric = self.recipe, self.fabric
-        balanced: Tensor | None = None
-        if recipe.balance == "sampler":
-            balanced = self.data.targets
-        sam: SharpnessAware | None = None
-        if recipe.optimiser.sam:
-            sam = SharpnessAware(self.network, recipe.optimiser.sam)
+        recipe, fabric, data, size = self.recipe, self.fabric, self.data, self.batch_size
         tables = EpochTables(
             self.pruner,
             augmentation=self.preparation.augmentation,
@@ -287,52 +267,34 @@ class Setup:
             seed=recipe.seed,
             rank=fabric.global_rank,
             world_size=fabric.world_size,
-            balanced=balanced,
+            balanced=data.targets if recipe.balance == "sampler" else None,
         )
         model, optimiser = fabric.setup(self.network, self.optimiser, move_to_device=False)
-        self.learner = Learner(
-            fabric,
-            model,
-            self.loss,
-            optimiser,
-            self.pruner,
-            batch_size=self.batch_size,
-            accumulate=recipe.optimiser.accumulate,
-            sam=sam,
-        )
+        self.learner = Learner(fabric, model, self.loss, optimiser, self.pruner, batch_size=size)
         if self.mode != "eager":
             self.learner.compile()
-            self.preparation.compile(self.batch_size)
-        source = self._make_source(tables)
-        if self.mode == "graphed" and isinstance(source, ResidentBatches):
-            return GraphedSteps(self.learner, source)
-        return EagerSteps(self.learner, source)
-
-    def _make_source(self, tables: EpochTables) -> ResidentBatches | LoaderBatches:
-        data, device = self.data, self.fabric.device
-        mixup: Mixup | None = None
-        if self.recipe.data.mixup:
-            # More than enough: what is drawn for a step does not depend on how many are drawn.
-            steps = -(-self.pruner.samples // self.batch_size) + 1
-            mixup = Mixup(self.recipe.data.mixup, steps=steps, seed=self.recipe.seed, device=device, dtype=self.dtype)
-        both: dict[str, Any] = {"batch_size": self.batch_size, "mixup": mixup}
-        if self.data_path == "resident" and data.images is not None:
-            return ResidentBatches(data.images.to(device), data.targets.to(device), tables, self.preparation, **both)
-        workers = self.recipe.engine.workers
-        return LoaderBatches(data.train, tables, self.preparation, workers=workers, device=device, **both)
+            self.preparation.compile(size)
+        device, workers = fabric.device, recipe.engine.workers
+        if self.data_path != "resident" or data.images is None:
+            source = LoaderBatches(
+                data.train, tables, self.preparation, batch_size=size, workers=workers, device=device
+            )
+            return EagerSteps(self.learner, source)
+        images, labels = data.images.to(device), data.targets.to(device)
+        resident = ResidentBatches(images, labels, tables, self.preparation, batch_size=size)
+        if self.mode == "graphed":
+            return GraphedSteps(self.learner, resident)
+        return EagerSteps(self.learner, resident)
 
 
 def choose_mode(recipe: Recipe, fabric: "Fabric", data_path: str) -> str:
     """The step mode for this device; what cannot work together is refused here, before any time is spent."""
-    engine = recipe.engine
-    on_gpu = fabric.device.type == "cuda"
-    capturable = on_gpu and fabric.world_size == 1 and recipe.optimiser.accumulate == 1 and data_path == "resident"
-    if engine.mode == "graphed" and not capturable:
-        raise InvalidInput(
-            "engine.mode graphed needs one GPU, resident data and accumulate = 1. Use auto, or change one of them."
-        )
-    if engine.mode != "auto":
-        return engine.mode
+    wanted, on_gpu = recipe.engine.mode, fabric.device.type == "cuda"
+    capturable = on_gpu and fabric.world_size == 1 and data_path == "resident"
+    if wanted == "graphed" and not capturable:
+        raise InvalidInput("engine.mode graphed needs one GPU and resident data. Use auto, or change one of them.")
+    if wanted != "auto":
+        return wanted
     if capturable:
         return "graphed"
     if on_gpu and recipe.optimiser.batch_size >= _COMPILE_FROM:
@@ -351,9 +313,7 @@ def choose_data_path(recipe: Recipe, images: Tensor | None, device: torch.device
         return "loader"
     if wanted != "auto":
         return wanted
-    if device.type != "cuda":
-        return "resident"
-    free, _ = torch.cuda.mem_get_info(device)
-    if images.numel() < free / 2:
-        return "resident"
-    return "loader"
+    # Half of the free memory is left to the network.
+    if device.type == "cuda" and images.numel() >= torch.cuda.mem_get_info(device)[0] / 2:
+        return "loader"
+    return "resident"

@@ -8,7 +8,6 @@ captured shapes: it runs as an ordinary step on the same parameters and optimise
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,33 +35,29 @@ _NEVER = -1
 
 
 class TrainingMeter:
-    """Accuracy, calibration error and loss terms over the epoch's batches, in float64 and integers.
+    """Accuracy, calibration error and loss terms over the epoch's batches, in float64.
 
     It uses only in-place tensor operations with fixed shapes, so that a captured step can contain it.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.counts = torch.zeros(_BINS, dtype=torch.int64, device=device)
-        self.confidence = torch.zeros(_BINS, dtype=torch.float64, device=device)
-        self.correct = torch.zeros(_BINS, dtype=torch.int64, device=device)
+        # Samples, confidence and correct ones in each bin; float64 counts exactly up to 2^53.
+        self.bins = torch.zeros(3, _BINS, dtype=torch.float64, device=device)
         self.steps = torch.zeros((), dtype=torch.int64, device=device)
         self.first_bad = torch.full((), _NEVER, dtype=torch.int64, device=device)
         self.terms: dict[str, Tensor] = {}
 
     def reset(self) -> None:
         """Begin an epoch."""
-        for total in (self.counts, self.confidence, self.correct, self.steps, *self.terms.values()):
+        for total in (self.bins, self.steps, *self.terms.values()):
             total.zero_()
         self.first_bad.fill_(_NEVER)
 
     def update(self, logits: Tensor, targets: Tensor, terms: dict[str, Tensor], total: Tensor) -> None:
         """Add one batch."""
         confidence, predicted = torch.softmax(logits.float(), dim=1).max(dim=1)
-        counts, confidence_sums, correct_sums = accumulate_bins(confidence, predicted == targets, _BINS)
-        self.counts += counts
-        self.confidence += confidence_sums
-        self.correct += correct_sums
+        self.bins += torch.stack([total.double() for total in accumulate_bins(confidence, predicted == targets, _BINS)])
         for name, value in terms.items():
             if name not in self.terms:
                 self.terms[name] = torch.zeros((), dtype=torch.float64, device=self.device)
@@ -73,9 +68,7 @@ class TrainingMeter:
 
     def read(self) -> dict[str, Any]:
         """The epoch's figures over all ranks (waits for the device)."""
-        packed = torch.cat([self.counts.double(), self.confidence, self.correct.double()])
-        packed = torch.cat([packed, *(value.reshape(1) for value in self.terms.values())])
-        totals = global_sum(packed).cpu()
+        totals = global_sum(torch.cat([self.bins.view(-1), *(value.view(1) for value in self.terms.values())])).cpu()
         counts, confidence, correct = totals[: 3 * _BINS].view(3, _BINS)
         samples = float(counts.sum())
         terms = {name: float(v) / samples for name, v in zip(self.terms, totals[3 * _BINS :], strict=True)}
@@ -91,46 +84,7 @@ class TrainingMeter:
     def first_bad_step(self) -> int | None:
         """Number of the first step of the epoch with a non-finite loss, or None."""
         step = int(self.first_bad)
-        if step == _NEVER:
-            return None
-        return step
-
-
-# Keeps the step finite if every gradient is 0.
-_TINY = 1e-12
-
-
-class SharpnessAware:
-    """Moves a network to the worst point within `rho` and back.
-
-    The second pass normalises with the statistics of its batch like any training pass, but leaves no trace in the
-    running statistics of batch normalisation (nor in any other buffer): those belong to the weights that are kept. The
-    tensors that hold weights and buffers meanwhile are made once, so that a captured step can use them.
-    """
-
-    def __init__(self, network: nn.Module, rho: float) -> None:
-        self.rho = rho
-        self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-        held: list[Tensor] = [*self._parameters, *network.buffers()]
-        # By type: only tensors of one type are copied in a single kernel, and there are hundreds of small ones.
-        by_type = {value.dtype: [other for other in held if other.dtype == value.dtype] for value in held}
-        self._state = [(values, [torch.empty_like(value) for value in values]) for values in by_type.values()]
-
-    @torch.no_grad()
-    def climb(self) -> None:
-        """Remember the network, then go up the gradient that `backward` has left in it."""
-        for values, kept in self._state:
-            torch._foreach_copy_(kept, values)
-        moved: list[Tensor] = [parameter for parameter in self._parameters if parameter.grad is not None]
-        gradients = [parameter.grad for parameter in moved if parameter.grad is not None]
-        scale = self.rho / (nn.utils.get_total_norm(gradients) + _TINY)
-        torch._foreach_add_(moved, list(torch._foreach_mul(gradients, scale)))  # noqa: SLF001
-
-    @torch.no_grad()
-    def come_back(self) -> None:
-        """Put weights and buffers back, to the bit; the gradients stay those of the worst point."""
-        for values, kept in self._state:
-            torch._foreach_copy_(values, kept)
+        return None if step == _NEVER else step
 
 
 # Number of ordinary steps before the capture: in them cuDNN chooses its kernels, compilation happens and the optimiser
@@ -150,11 +104,9 @@ class Learner:
         pruner: ConfidencePruner,
         *,
         batch_size: int,
-        accumulate: int,
-        sam: SharpnessAware | None = None,
     ) -> None:
         self.fabric, self.model, self.optimiser, self.pruner = fabric, model, optimiser, pruner
-        self.loss, self.accumulate, self.sam = loss, accumulate, sam
+        self.loss = loss
         self.meter = TrainingMeter(fabric.device)
         # What full batches run through; replaced by `compile`.
         self.full_size = batch_size
@@ -168,65 +120,21 @@ class Learner:
 
     def learn(self, batch: TrainingBatch) -> None:
         """Train on one batch."""
+        forward: Callable[[Tensor], Tensor] = self.model
+        terms_of: Callable[..., dict[str, Tensor]] = self.loss.terms
+        if len(batch.indices) == self.full_size:
+            forward, terms_of = self._full_forward, self._full_terms
         with convolutions(len(batch.indices), self.full_size, self.fabric.device):
-            self._gradient(batch)
-            if self.sam is not None:
-                self.sam.climb()
-                self._gradient(batch, record=False)
-                self.sam.come_back()
+            self.optimiser.zero_grad(set_to_none=True)
+            logits = forward(batch.images)
+            terms = terms_of(logits, batch.targets, self.pruner.weights(batch.indices))
+            total = torch.stack(list(terms.values())).sum()
+            self.fabric.backward(total)
+            with torch.no_grad():
+                self.pruner.observe(batch.indices, logits.detach())
+                self.meter.update(logits.detach(), batch.targets, terms, total.detach())
         self.optimiser.step()
         self.meter.steps += 1
-
-    def _gradient(self, batch: TrainingBatch, *, record: bool = True) -> None:
-        """The gradient of the global batch, in pieces if it is accumulated."""
-        self.optimiser.zero_grad(set_to_none=True)
-        size = len(batch.indices)
-        for here, share in self._pieces(size, batch.total):
-            # Ranks exchange gradients once, with the last piece.
-            with self.fabric.no_backward_sync(self.model, enabled=here.stop < size):
-                self._backward(batch[here], share, full=size == self.full_size, record=record)
-
-    def _pieces(self, size: int, total: int) -> list[tuple[slice, float]]:
-        """Where this rank's part of a batch of `total` samples is cut, and each piece's share of the global batch.
-
-        Every rank must cut into the same number of pieces, also if one of them holds a sample more.
-        """
-        if self.accumulate == 1:
-            return [(slice(0, size), 1.0)]
-        ranks = self.fabric.world_size
-        least = total // ranks
-        pieces = min(self.accumulate, max(least, 1))
-        cuts = [least * piece // pieces for piece in range(pieces)]
-        ends = [*(cut * ranks for cut in cuts), total]
-        return [
-            (slice(start, stop), (ends[number + 1] - ends[number]) / total)
-            for number, (start, stop) in enumerate(pairwise([*cuts, size]))
-        ]
-
-    def _backward(self, batch: TrainingBatch, share: float, *, full: bool, record: bool) -> None:
-        logits = self._full_forward(batch.images) if full else self.model(batch.images)
-        terms = self._terms(logits, batch, full=full)
-        total = torch.stack(list(terms.values())).sum()
-        # A piece counts by its size, so that the gradient of per-sample losses is exactly the whole batch's.
-        self.fabric.backward(total if share == 1 else total * share)
-        if not record:
-            return
-        with torch.no_grad():
-            if batch.mixed is None:  # else the confidence is that of a mixture, not of any sample
-                self.pruner.observe(batch.indices, logits.detach())
-            self.meter.update(logits.detach(), batch.targets, terms, total.detach())
-
-    def _terms(self, logits: Tensor, batch: TrainingBatch, *, full: bool) -> dict[str, Tensor]:
-        """The parts of the loss; those of a mixed batch are weighted means over both labels of each sample."""
-        of: Callable[..., dict[str, Tensor]] = self.loss.terms
-        if full:
-            of = self._full_terms
-        weights = self.pruner.weights(batch.indices)
-        terms = of(logits, batch.targets, weights)
-        if batch.mixed is None:
-            return terms
-        share, others = batch.mixed.share, of(logits, batch.mixed.partners, weights)
-        return {name: share * value + (1 - share) * others[name] for name, value in terms.items()}
 
 
 class EagerSteps:
@@ -331,41 +239,31 @@ def scorer(setup: "Setup", epoch: int) -> Scorer:
     only samples that rest are scored, they are cropped and mirrored as in training: they compete with samples whose
     scores come from such views, and a plain view looks easier than those. If all are scored, all are seen plain.
     """
+    network, fabric, preparation = setup.network, setup.fabric, setup.preparation
 
     def score(indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        network, fabric = setup.network, setup.fabric
+        augmentation, drawn = preparation.augmentation, None
+        if augmentation is not None and setup.pruner.scoring != "all":
+            # Crops and mirrors of all samples by index: the same for any number of ranks.
+            generator = torch.Generator().manual_seed(derive_seed(setup.recipe.seed, "score", epoch))
+            drawn = draw_augmentation(setup.pruner.samples, augmentation.crop_padding, augmentation.flip, generator)
         random = seeded(setup.recipe.seed, "score", epoch, fabric.global_rank)
         with evaluating(network), random, torch.no_grad(), fabric.autocast():
-            for rows, images in _views(setup, indices, epoch):
+            for rows, images in _images(setup, indices):
+                moved = images.to(fabric.device, non_blocking=True)
+                if drawn is None:
+                    prepared = preparation.plain(moved)
+                else:
+                    prepared = preparation(moved, *(table[rows.cpu()].to(moved.device) for table in drawn))
                 with padded(setup.batch_size * _LARGER, fabric.device):
-                    logits = network(images)
+                    logits = network(prepared)
                 yield rows, logits
 
     return score
 
 
-def _views(setup: "Setup", indices: Tensor, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """The images of these samples, ready for the network, in batches."""
-    offsets, flips = _augmentation(setup, epoch)
-    for rows, images in _images(setup, indices):
-        moved, here = images.to(setup.fabric.device, non_blocking=True), rows.cpu()
-        if offsets is None or flips is None:
-            yield rows, setup.preparation.plain(moved)
-        else:
-            drawn = offsets[here].to(moved.device), flips[here].to(moved.device)
-            yield rows, setup.preparation(moved, *drawn)
-
-
-def _augmentation(setup: "Setup", epoch: int) -> tuple[Tensor, Tensor] | tuple[None, None]:
-    """Crops and mirrors of all samples by index: the same for any number of ranks."""
-    augmentation = setup.preparation.augmentation
-    if augmentation is None or setup.pruner.scoring == "all":
-        return None, None
-    generator = torch.Generator().manual_seed(derive_seed(setup.recipe.seed, "score", epoch))
-    return draw_augmentation(setup.pruner.samples, augmentation.crop_padding, augmentation.flip, generator)
-
-
 def _images(setup: "Setup", indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """These samples in batches, with their indices."""
     source, batch_size = setup.steps.source, setup.batch_size * _LARGER
     if isinstance(source, ResidentBatches):
         for rows in torch.split(indices.to(source.images.device), batch_size):

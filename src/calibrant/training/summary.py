@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,17 +22,6 @@ from calibrant.training.run import Run
 from calibrant.training.setup import Setup
 
 
-def calibration_share(recipe: Recipe, cases: int) -> float | None:
-    """The share of the validation cases for the temperature; None if the recipe wants none.
-
-    >>> [calibration_share(Recipe(), cases) for cases in (5000, 99)]
-    [0.1, 0.5]
-    """
-    if recipe.calibration.method == "none":
-        return None
-    return temperature_share(cases, recipe.calibration.share)
-
-
 def calibrate_run(run: Run) -> dict[str, Any] | None:
     """Fit the temperature of a run whose predictions are written, and keep it in the run.
 
@@ -40,9 +29,9 @@ def calibrate_run(run: Run) -> dict[str, Any] | None:
     entry of the summary; None if no temperature was fitted.
     """
     validation = run.predictions("val")
-    share = calibration_share(run.recipe, len(validation))
-    if share is None:
+    if run.recipe.calibration.method == "none":
         return None
+    share = temperature_share(len(validation), run.recipe.calibration.share)
     some, _ = validation.split(share, seed=run.recipe.data.split_seed)
     with warnings.catch_warnings():
         # Warnings of the fit are kept as notes in the summary.
@@ -74,18 +63,42 @@ _SHARES = (0.3, 0.5)
 
 def find_failures(run: Run, log: Sequence[Line], calibration: dict[str, Any] | None) -> list[str]:
     """Warnings about a run whose predictions and calibrator are written, the most serious first."""
-    validation = run.predictions("val")
-    guesses = _guesses(validation)
-    found = [*guesses, *_learned_nothing(log), *_few_updates(run, log), *_over_budget(run, log)]
-    if calibration is None and run.recipe.calibration.method != "none":
+    validation, recipe = run.predictions("val"), run.recipe
+    found = _guesses(validation)
+    guesses = bool(found)
+    # Only if the first and the last epoch saw all samples: hard samples alone have a higher loss.
+    if len(log) > 1 and log[-1]["kept_share"] == 1 and log[-1]["loss"] > _FALLEN * log[0]["loss"] > 0:
+        found.append(
+            f"The training loss has not fallen: {log[0]['loss']:.3g} in the first epoch and {log[-1]['loss']:.3g} in "
+            "the last. Try a smaller learning rate."
+        )
+    updates = sum(-(-line["samples"] // recipe.optimiser.batch_size) for line in log)
+    if updates < _FEW_UPDATES:
+        found.append(
+            f"The weights were updated only {updates} times; a network trained from scratch takes some hundred updates "
+            "at the very least. Train for more epochs or with smaller batches."
+        )
+    # Plans that let samples rest once they are learned cannot know ahead whether enough of them will be.
+    made = sum(line["kept_share"] for line in log) / recipe.epochs
+    if made > recipe.budget + _BUDGET_SLACK:
+        found.append(
+            f"The run made {made:.1%} of all updates, and its budget was {recipe.budget:.1%}: too few samples were "
+            "learned well enough to rest. Compare it with a control of as many updates, or loosen what the plan asks "
+            "for."
+        )
+    more = "Label more."
+    if recipe.data.validation < max(_SHARES):
+        share = min(share for share in _SHARES if share > recipe.data.validation)
+        more = f"Hold out more (--set data.validation={share}) or label more."
+    if calibration is None and recipe.calibration.method != "none":
         found.append(
             "No temperature was fitted, so confidence is as the network gives it: the "
-            f"{len(validation)} validation cases or the predictions on them do not differ. {_more_validation(run)}"
+            f"{len(validation)} validation cases or the predictions on them do not differ. {more}"
         )
     # A model that guesses can promise nothing: the sentences above say it better.
     if not guesses:
-        found += _no_promise(run, validation, calibration)
-    if "ls" in run.recipe.method.name.split("+"):
+        found += _no_promise(run, validation, calibration, more)
+    if "ls" in recipe.method.name.split("+"):
         found.append(
             "Label smoothing disturbs the order of confidences. In the recorded run on CIFAR-10 (resnet32, seed 0) "
             "nothing could be decided alone at 98 %, with nll 74 to 81 %. Use nll if a threshold is to be chosen."
@@ -93,21 +106,12 @@ def find_failures(run: Run, log: Sequence[Line], calibration: dict[str, Any] | N
     return found
 
 
-def _more_validation(run: Run) -> str:
-    for share in _SHARES:
-        if share > run.recipe.data.validation:
-            return f"Hold out more (--set data.validation={share}) or label more."
-    return "Label more."
-
-
 def _guesses(validation: Predictions) -> list[str]:
     found, cases = [], len(validation)
     predicted = np.bincount(validation.predicted, minlength=validation.n_classes)
     labels = np.bincount(validation.targets, minlength=validation.n_classes)
     favourite, frequent = int(predicted.argmax()), int(labels.max())
-    name = str(favourite)
-    if validation.class_names:
-        name = validation.class_names[favourite]
+    name = validation.class_names[favourite] if validation.class_names else str(favourite)
     if predicted[favourite] >= _NEARLY_ALL * cases and labels[favourite] < 0.9 * predicted[favourite]:
         found.append(
             f"The model predicts {name} for {predicted[favourite] / cases:.0%} of the {cases} validation cases, of "
@@ -122,43 +126,7 @@ def _guesses(validation: Predictions) -> list[str]:
     return found
 
 
-def _learned_nothing(log: Sequence[Line]) -> list[str]:
-    """Compare the first with the last epoch if both saw all samples: hard samples alone have a higher loss."""
-    if len(log) < 2 or log[-1]["kept_share"] < 1:
-        return []
-    first, last = log[0]["loss"], log[-1]["loss"]
-    if last <= _FALLEN * first or first <= 0:
-        return []
-    return [
-        f"The training loss has not fallen: {first:.3g} in the first epoch and {last:.3g} in the last. "
-        "Try a smaller learning rate."
-    ]
-
-
-def _few_updates(run: Run, log: Sequence[Line]) -> list[str]:
-    batch = run.recipe.optimiser.batch_size
-    updates = sum(-(-line["samples"] // batch) for line in log)
-    if updates >= _FEW_UPDATES:
-        return []
-    return [
-        f"The weights were updated only {updates} times; a network trained from scratch takes some hundred updates at "
-        "the very least. Train for more epochs or with smaller batches."
-    ]
-
-
-def _over_budget(run: Run, log: Sequence[Line]) -> list[str]:
-    """Plans that let samples rest once they are learned cannot know ahead whether enough of them will be."""
-    recipe = run.recipe
-    made = sum(line["kept_share"] for line in log) / recipe.epochs
-    if made <= recipe.budget + _BUDGET_SLACK:
-        return []
-    return [
-        f"The run made {made:.1%} of all updates, and its budget was {recipe.budget:.1%}: too few samples were learned "
-        "well enough to rest. Compare it with a control of as many updates, or loosen what the plan asks for."
-    ]
-
-
-def _no_promise(run: Run, validation: Predictions, calibration: dict[str, Any] | None) -> list[str]:
+def _no_promise(run: Run, validation: Predictions, calibration: dict[str, Any] | None, more: str) -> list[str]:
     """Whether the validation cases that the calibrator has not seen are enough to promise anything."""
     cases = validation
     if calibration is not None:
@@ -169,7 +137,7 @@ def _no_promise(run: Run, validation: Predictions, calibration: dict[str, Any] |
         return []
     if rule.evidence is None or rule.evidence.cases_needed is None:
         return [rule.note]
-    return [f"{rule.note} {_more_validation(run)}"]
+    return [f"{rule.note} {more}"]
 
 
 def summarise(
@@ -185,31 +153,25 @@ def summarise(
     number of kills and resumes on the same machine.
     """
     pruning = setup.pruner.report(suspects=0)
-    policy = None
-    if setup.plan.pruning is not None:
-        policy = repr(setup.pruner.timetable.policy)
+    policy = repr(setup.pruner.timetable.policy) if setup.plan.pruning is not None else None
+    validated = [{"epoch": line["epoch"], **line["validation"]} for line in log if "validation" in line]
     full = setup.pruner.samples * recipe.epochs
-    forward_flops = setup.forward_flops[setup.data.image_shape[1:]]
     concurrent = os.environ.get(CONCURRENT_RUNS, "")
     return {
         "recipe": recipe.model_dump(mode="json"),
         "method": {"name": setup.plan.name, "settings": setup.plan.settings},
-        "test": evaluate(predictions["test"], n_bins=10).to_dict(),
-        "test_ece_15_bins": expected_calibration_error(predictions["test"], n_bins=15),
-        "validation": evaluate(predictions["val"], n_bins=10).to_dict(),
+        **judged(predictions),
         "per_class": evaluate_classes(predictions["test"]).to_dict()["classes"],
         "calibration": calibration,
-        "best_validation": _best(log),
+        "best_validation": max(validated, key=lambda line: line["accuracy"], default=None),
         "samples_seen": pruning.seen,
         "samples_full": full,
         # Forward passes that were made for scores alone, apart from what was trained on.
         "samples_scored": sum(line.get("samples_scored", 0) for line in log),
         "seen_share": pruning.seen / full,
-        # How often the gradient of a sample was taken: what an update costs is not the same for every optimiser.
-        "gradient_passes": pruning.seen * recipe.gradients_per_update,
         "flops": sum(line["flops"] for line in log),
         # Of the recipe without pruning and with every epoch at full size.
-        "flops_full": full * recipe.gradients_per_update * FLOPS_PER_GRADIENT * forward_flops,
+        "flops_full": full * FLOPS_PER_GRADIENT * setup.forward_flops[setup.full_size],
         "epochs": setup.recipe.epochs,
         "policy": policy,
         "steps_mode": setup.mode,
@@ -224,14 +186,15 @@ def summarise(
     }
 
 
+def judged(predictions: Mapping[Split, Predictions]) -> dict[str, Any]:
+    """The figures of both held-out parts, with 10 bins as in the paper's tables."""
+    return {
+        "test": evaluate(predictions["test"], n_bins=10).to_dict(),
+        "test_ece_15_bins": expected_calibration_error(predictions["test"], n_bins=15),
+        "validation": evaluate(predictions["val"], n_bins=10).to_dict(),
+    }
+
+
 def brief(predictions: Predictions) -> dict[str, float]:
     """The two figures that the log shows of the validation part."""
     return {"accuracy": float(predictions.correct.mean()), "ece": expected_calibration_error(predictions)}
-
-
-def _best(log: Sequence[Line]) -> dict[str, Any] | None:
-    lines = [line for line in log if "validation" in line]
-    if not lines:
-        return None
-    best = max(lines, key=lambda line: line["validation"]["accuracy"])
-    return {"epoch": best["epoch"], **best["validation"]}
