@@ -31,8 +31,12 @@ PRECISIONS: dict[int, Precision] = {2: "float16", 4: "float32", 8: "float64"}
 SUM_TOLERANCE: dict[Precision, float] = {"float16": 1e-3, "bfloat16": 5e-3, "float32": 1e-4, "float64": 1e-4}
 # Fewer rows than this may look like probabilities by chance.
 _FEWEST_TO_WARN = 10
-# A row of a hundred probabilities with three digits can miss 1 by this much.
+# Sums of decimals, computed in binary, may be beyond a limit by this much of it: 1.0001 becomes 1.0001000000000002.
+_SUM_SLACK = 1.0 + 1e-6
+# A row of a hundred probabilities with three digits can miss 1 by this much. Beyond it, mass may be missing.
 _ROUNDED = 0.05
+# Numbers with more decimals are not rounded in a way that matters for sums.
+_MOST_DECIMALS = 9
 # Entries of a chunk. Half a million float64 are 4 MB: a chunk and its temporaries stay in the processor's cache, and
 # memory beyond the input stays far below 50 MB for any number of classes.
 CHUNK_ENTRIES = 2**19
@@ -152,7 +156,7 @@ def refuse_scores(name: str, scores: NDArray[Any], first_row: int, tolerance: fl
         return
     _refuse_cells(name, "not be negative", wide, wide < 0, first_row, "For logits use from_logits.")
     total = wide.sum(axis=1)
-    off = np.abs(total - 1.0) > tolerance
+    off = sums_beyond(total, tolerance)
     if off.any():
         row = int(np.argmax(off))
         way_out = "Rows are never renormalised silently: for logits use from_logits, else divide rows by their sums."
@@ -162,6 +166,29 @@ def refuse_scores(name: str, scores: NDArray[Any], first_row: int, tolerance: fl
             way_out = "These look like percentages: divide them by 100."
         rule = f"sum to 1 within {tolerance:g} in every row"
         raise invalid(name, rule, f"{total[row]:.6g} in row {first_row + row}", way_out)
+
+
+def sums_beyond(totals: NDArray[np.float64], tolerance: float) -> NDArray[np.bool_]:
+    """Tell which sums of rows miss 1 by more than the tolerance."""
+    return np.asarray(np.abs(totals - 1.0) > tolerance * _SUM_SLACK)
+
+
+def decimals_of(values: NDArray[np.float64], least: int = 0) -> int:
+    """Return the fewest decimals, `least` or more, with which all values can be written; ten if nine do not suffice."""
+    for decimals in range(least, _MOST_DECIMALS + 1):
+        scale = 10.0**decimals
+        # A quotient of whole numbers is the same float as the decimal that a file has.
+        if (np.rint(values * scale) / scale == values).all():
+            return decimals
+    return _MOST_DECIMALS + 1
+
+
+def tolerance_of_decimals(decimals: int, classes: int) -> float:
+    """Return how far from 1 a row's sum may be if each of its probabilities was rounded to so many decimals."""
+    tolerance = SUM_TOLERANCE["float64"]
+    if decimals > _MOST_DECIMALS:
+        return tolerance
+    return tolerance + min(classes * 0.5 * 10.0**-decimals, _ROUNDED)
 
 
 def _refuse_cells(

@@ -2,7 +2,9 @@
 
 import csv
 import io
+import math
 import re
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import CalibrantWarning, InvalidInput, invalid
 from calibrant.files import parse_json, reading
 from calibrant.predictions.columns import (
     PredictionSource,
@@ -27,7 +29,14 @@ from calibrant.predictions.columns import (
     texts,
 )
 from calibrant.predictions.readings import Layout, Request, first_repeated, layout
-from calibrant.predictions.rows import both_classes
+from calibrant.predictions.rows import (
+    SUM_TOLERANCE,
+    both_classes,
+    decimals_of,
+    refuse_scores,
+    sums_beyond,
+    tolerance_of_decimals,
+)
 
 # Bytes of CSV that are read at once, and therefore the longest row.
 _CSV_BYTES = 2**22
@@ -97,9 +106,7 @@ class _TableSource(PredictionSource):
     def _block(self, batch: Any, start: int, wanted: Wanted) -> RawBlock:
         scores = target = predicted = ids = None
         if wanted.scores:
-            scores = np.empty((batch.num_rows, len(self.layout.headings)), self.dtype)
-            for index, heading in enumerate(self.layout.headings):
-                scores[:, index] = self._whole(batch, heading, start).to_numpy(zero_copy_only=False)
+            scores = self._scores(batch, start)
             if self.layout.positive is not None:
                 scores = both_classes(scores, self.layout.kind, start)
                 if self.layout.positive == 0:
@@ -113,6 +120,13 @@ class _TableSource(PredictionSource):
         extras = {name: _shared_values(batch.column(name)) for name in wanted.extras}
         return RawBlock(batch.num_rows, scores, target, predicted, ids, extras)
 
+    def _scores(self, batch: Any, start: int) -> NDArray[Any]:
+        """Return the scores as the file has them."""
+        scores = np.empty((batch.num_rows, len(self.layout.headings)), self.dtype)
+        for index, heading in enumerate(self.layout.headings):
+            scores[:, index] = self._whole(batch, heading, start).to_numpy(zero_copy_only=False)
+        return scores
+
     def _whole(self, batch: Any, name: str, start: int) -> Any:
         """Return a column, which must not have missing values."""
         column = batch.column(name)
@@ -123,10 +137,14 @@ class _TableSource(PredictionSource):
 
 
 class CsvSource(_TableSource):
-    """One CSV file in UTF-8. Scores become float64, everything else stays text."""
+    """One CSV file in UTF-8. Scores become float64, everything else stays text.
+
+    Text is often rounded. Rows of probabilities that miss 1 because of that are divided by their sums.
+    """
 
     typed = False
     unfolded = 0  # text takes about as much memory as the file
+    _sum_tolerance: float | None = None  # known once it was needed
 
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
@@ -143,6 +161,42 @@ class CsvSource(_TableSource):
     def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
         types = {**dict.fromkeys(names, pa.string()), **dict.fromkeys(scores, pa.float64())}
         return _csv_batches(self._path, self._header, types or {self._header[0]: pa.string()})
+
+    def _scores(self, batch: Any, start: int) -> NDArray[Any]:
+        scores = super()._scores(batch, start)
+        layout = self.layout
+        if layout.kind != "probabilities" or layout.positive is not None:
+            return scores
+        totals = scores.sum(axis=1)
+        off = sums_beyond(totals, SUM_TOLERANCE["float64"])
+        if off.any():
+            if self._sum_tolerance is None:
+                self._sum_tolerance = self._find_sum_tolerance()
+            refuse_scores(f"{self.where}: probabilities", scores, start, self._sum_tolerance)
+            scores[off] /= totals[off, None]
+        return scores
+
+    def _find_sum_tolerance(self) -> float:
+        """Find how the whole file was rounded, and warn. Blocks may differ: all rows together decide."""
+        decimals = count = rows = 0
+        largest = 0.0
+        for batch in self._batches((), self.layout.headings):
+            scores = super()._scores(batch, rows)
+            refuse_scores(f"{self.where}: probabilities", scores, rows, math.inf)
+            decimals = decimals_of(scores, decimals)
+            totals = scores.sum(axis=1)
+            count += int(sums_beyond(totals, SUM_TOLERANCE["float64"]).sum())
+            largest = max(largest, float(np.abs(totals - 1.0).max(initial=0.0)))
+            rows += batch.num_rows
+        tolerance = tolerance_of_decimals(decimals, len(self.layout.headings))
+        if not sums_beyond(np.asarray(1.0 + largest), tolerance):
+            warnings.warn(
+                f"{self.where}: {count} of {rows} rows do not sum to 1, by up to {largest:.2g}. Probabilities that are "
+                f"rounded to {decimals} decimals can miss it by that much. These rows were divided by their sums.",
+                CalibrantWarning,
+                stacklevel=2,
+            )
+        return tolerance
 
     def is_number(self, column: str) -> bool:
         """Whether a column holds numbers, as far as its first rows show."""
