@@ -320,26 +320,6 @@ def check_rows(scores: "NDArray[Any] | OnDisk", targets: NDArray[np.int64], kind
     return found.frozen()
 
 
-def check_tops(
-    scores: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Check every row and compute its confidence and prediction only, in the narrow types of the computation."""
-    found: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
-
-    def one(part: slice) -> None:
-        chunk = load_chunk(scores, part)
-        if kind == "logits":
-            found[part.start] = _read_logits(chunk, targets[part], part.start)[:2]
-        else:
-            found[part.start] = _read_probabilities(chunk, precision, part.start)
-
-    share(one, list(chunks(*scores.shape)))
-    if len(found) > 1:
-        in_order = [found[start] for start in sorted(found)]
-        return np.concatenate([top for top, _ in in_order]), np.concatenate([first for _, first in in_order])
-    return found[0]
-
-
 def read_chunk(chunk: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision, part: slice) -> Rows:
     """Check the rows of one chunk and compute their numbers, in the narrow types of the computation."""
     if kind == "logits":

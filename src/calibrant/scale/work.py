@@ -1,4 +1,4 @@
-"""One interface for work that is spread out: fold a function over parts, or run tasks, on any executor."""
+"""One interface for work that is spread out: apply a function to parts, or run tasks, on any executor."""
 
 import multiprocessing
 import os
@@ -87,16 +87,6 @@ class Executor(Protocol):
         """Raise if a machine of this executor does not see these files."""
 
 
-class Accumulator(Protocol):
-    """Collects the results of parts, one after the other."""
-
-    def merge(self, result: Any, /) -> None:
-        """Add the result of the next part."""
-
-
-AccumulatorType = TypeVar("AccumulatorType", bound=Accumulator)
-
-
 def map_parts(
     function: Callable[[Part], Result], parts: Sequence[Part], executor: Executor | None = None
 ) -> Iterator[Result]:
@@ -110,22 +100,6 @@ def map_parts(
     if executor is None:
         return map(function, parts)
     return executor.map(function, parts)
-
-
-def fold(
-    function: Callable[[Part], Any], parts: Sequence[Part], into: AccumulatorType, *, executor: Executor | None = None
-) -> AccumulatorType:
-    """Apply a function to each part as `map_parts` does, and call `into.merge` with each result, in order.
-
-    >>> from collections import Counter
-    >>> class Letters(Counter):
-    ...     merge = Counter.update
-    >>> fold(str.upper, ["ab", "b"], Letters())
-    Letters({'B': 2, 'A': 1})
-    """
-    for result in map_parts(function, parts, executor):
-        into.merge(result)
-    return into
 
 
 def run_tasks(
