@@ -428,17 +428,6 @@ def probabilities_of(chunk: NDArray[Any], kind: Kind) -> NDArray[np.float64]:
     return powers
 
 
-def log_probabilities_of(scores: NDArray[Any], kind: Kind) -> NDArray[np.float64]:
-    """Return float64 log probabilities, minus infinity for a probability of 0, as a new array."""
-    if kind == "probabilities":
-        with np.errstate(divide="ignore"):
-            return np.log(np.asarray(scores, dtype=np.float64))
-    with np.errstate(over="ignore"):
-        shifted = _minus_top(scores, _top(scores, _columns(scores))[0])
-        shifted -= np.log(np.exp(shifted).sum(axis=1))[:, None]
-    return shifted
-
-
 def logits_of(scores: NDArray[Any], kind: Kind, precision: Precision) -> NDArray[Any]:
     """Return logits unchanged, or log probabilities, with 0 replaced by the smallest number of `precision`."""
     if kind == "logits":

@@ -5,7 +5,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -557,26 +557,20 @@ def table_columns(path: Path) -> list[str]:
         return list(file.schema_arrow.names)
 
 
-def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, list[Any]]:
-    """Read a small table that is not predictions, such as decisions, labels, groups or costs.
+def read_table(path: Path) -> dict[str, list[Any]]:
+    """Read a small `.csv` or `.parquet` table that is not predictions, such as decisions, labels, groups or costs.
 
-    Args:
-        path: A `.csv` or `.parquet` file.
-        wanted: Names of the columns to read, if the file has them; None for all.
-
-    Returns:
-        The columns by name. Those of CSV are text. Lists of texts are read from Parquet; other lists
-        and bytes are left out. Equal values are one object.
+    Columns of CSV are text. Lists of texts are read from Parquet; other lists and bytes are left out. Equal values are
+    one object.
     """
-    header = table_columns(path)
-    again = first_repeated(header)
+    names = table_columns(path)
+    again = first_repeated(names)
     if again is not None:
         raise invalid(str(path), "name each column once", f"{again[:40]!r} twice")
-    names = [name for name in header if wanted is None or name in wanted]
     columns: dict[str, list[Any]] = {name: [] for name in names}
     if _suffix(path) == ".csv":
         if names:
-            for batch in _csv_batches(path, header, dict.fromkeys(names, pa.string())):
+            for batch in _csv_batches(path, names, dict.fromkeys(names, pa.string())):
                 for name in names:
                     columns[name] += batch.column(name).to_pylist()
         return columns
