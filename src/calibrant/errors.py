@@ -114,14 +114,9 @@ def one_line(text: object, most: int = 400) -> str:
 
 @contextmanager
 def importing(needed_by: str, name: str, extra: str) -> Iterator[None]:
-    """Raise `InvalidInput` if a library is missing, or if torchvision is needed and was built for another torch.
+    """Raise `InvalidInput` if a library is missing, or if torchvision was built for another torch.
 
     Lightning and torchmetrics import torchvision if it is installed, although nothing here needs it.
-
-    Args:
-        needed_by: What needs the library.
-        name: The name of the library, for the message.
-        extra: The extra that installs it.
     """
     try:
         yield

@@ -62,15 +62,7 @@ _KNOWN = (*_SCORES, "targets", "ids", "class_names", "precision", CALIBRATED_BY)
 
 @dataclass(frozen=True)
 class Member:
-    """The header of an array.
-
-    Attributes:
-        info: Its entry in the list of members.
-        shape: Its shape.
-        dtype: A plain type: numbers, booleans or text.
-        order: "F" if the first index runs fastest, else "C".
-        start: Length of the header in bytes.
-    """
+    """The header of an array; `start` is its length in bytes, and `order` "F" if the first index runs fastest."""
 
     info: zipfile.ZipInfo
     shape: tuple[int, ...]

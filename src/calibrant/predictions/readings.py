@@ -95,14 +95,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Request:
-    """How a file is to be read.
-
-    Attributes:
-        kind: What the scores are, if the file does not say it.
-        columns: What `parse_columns` returns.
-        class_names: Names of the classes, if they are known.
-        like: The layout of the first file of a folder, for the others.
-    """
+    """What is known before a file is read; `like` is the layout of the first file of a folder, for the others."""
 
     kind: Kind | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -185,17 +178,7 @@ def _several(where: str, header: Sequence[str], readings: Mapping[str, str]) -> 
 
 @dataclass
 class _Table:
-    """A table on the way to its layout.
-
-    Attributes:
-        where: The file, for messages.
-        header: All columns.
-        kind: What the user says the scores are.
-        columns: What the user mapped.
-        roles: The column of each role.
-        others: Columns without a role.
-        look: Looks at cells.
-    """
+    """A table on the way to its layout; `kind` and `columns` come from the user, `others` have no role."""
 
     where: str
     header: Sequence[str]
@@ -291,14 +274,7 @@ class _Table:
 
 
 def layout(where: str, header: Sequence[str], request: Request, look: Look) -> Layout:
-    """Find the meaning of each column of a table.
-
-    Args:
-        where: The file, for messages.
-        header: Its columns.
-        request: How it is to be read.
-        look: Looks at cells, if the names of columns do not suffice.
-    """
+    """Find the meaning of each column of a table, from their names and, if these do not suffice, from cells."""
     kind, columns = request.kind, request.columns
     _refuse_separator(where, header)
     again = first_repeated(header)

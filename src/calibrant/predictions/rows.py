@@ -144,11 +144,7 @@ def warn_if_probabilities(logits: NDArray[Any], *, stacklevel: int) -> None:
 def refuse_scores(name: str, scores: NDArray[Any], first_row: int, tolerance: float | None) -> None:
     """Raise an error for the first bad row of a chunk that failed the fast test; return if all rows are correct.
 
-    Args:
-        name: The argument to name.
-        scores: Rows of a chunk.
-        first_row: Index of the chunk's first row.
-        tolerance: For probabilities, how far a row's sum may be from 1; None for logits.
+    `tolerance` says how far a row's sum may be from 1; None for logits.
     """
     wide = scores.astype(np.float64)
     _refuse_cells(name, "be finite", wide, ~np.isfinite(wide), first_row, "Leave such rows out or find their cause.")

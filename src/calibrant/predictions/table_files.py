@@ -469,10 +469,7 @@ def _csv_error(where: str, message: str, header: Sequence[str]) -> InvalidInput:
 def open_parquet(path: Path, texts: Sequence[str] = ()) -> Iterator[Any]:
     """Open a Parquet file with a small read buffer and checksums of pages.
 
-    Args:
-        path: The file.
-        texts: Columns that keep their dictionary, so that a long text which the file holds once is not copied for every
-            row.
+    Columns in `texts` keep their dictionary, so that a long text which the file holds once is not copied for each row.
     """
     with (
         _parquet_errors(path),
@@ -621,14 +618,9 @@ def _suffix(path: Path) -> str:
 
 @contextmanager
 def table_writer(handle: IO[bytes], suffix: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Give a function that appends rows to an open file.
+    """Give a function that appends rows, columns by name, to an open `.csv` or `.parquet` file.
 
-    Args:
-        handle: The file.
-        suffix: ".csv" or ".parquet". CSV gets the shortest decimals that give the same numbers back.
-
-    Yields:
-        A function of columns by name: arrays or lists of the same length. Parquet also takes lists of texts as cells.
+    CSV gets the shortest decimals that give the same numbers back. Parquet also takes lists of texts as cells.
     """
     if suffix == ".csv":
         yield _CsvWriter(handle).write
