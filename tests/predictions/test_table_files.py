@@ -164,6 +164,14 @@ def test_columns_of_lists_are_left_out(tmp_path):
     assert read_table(tmp_path / "t.parquet") == {"id": [1, None]}
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_only_wanted_columns_are_read(tmp_path, suffix):
+    path = tmp_path / f"t{suffix}"
+    with path.open("wb") as handle, table_writer(handle, suffix) as write:
+        write({"a": np.array(["1"]), "b": np.array(["2"])})
+    assert read_table(path, {"b", "c"}) == {"b": ["2"]}
+
+
 @pytest.mark.parametrize("name", ["t.txt", "t"])
 def test_tables_end_in_csv_or_parquet(tmp_path, name):
     with pytest.raises(InvalidInput, match=r"end in \.csv or \.parquet"):

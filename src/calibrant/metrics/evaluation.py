@@ -92,6 +92,21 @@ def _set_above(confidences: Confidences, threshold: float) -> ConfidentSet:
     return ConfidentSet(float(threshold), **values)  # type: ignore[arg-type] # a share is always defined
 
 
+def without_infinity(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values for JSON: numbers that are not finite become None."""
+    return {name: _finite(value) for name, value in content.items()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return without_infinity(value)
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
 class Result(Displayed):
     """A result that is written as JSON, in fractions, and shown as a table, in percent."""
 
@@ -155,19 +170,16 @@ class Evaluation(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, which has no infinity: an infinite NLL, or end of its interval, becomes None."""
-        content: dict[str, Any] = {"n": self.n, "classes": self.n_classes, "n_bins": self.n_bins}
-        content |= {name: _finite(value) for name, value in self.metrics.items()}
-        content |= {"noise_floor": _finite(self.noise_floor), "noise_floor_95": _finite(self.noise_floor_95)}
-        content["thresholds"] = []
+        content: dict[str, Any] = {"n": self.n, "classes": self.n_classes, "n_bins": self.n_bins, **self.metrics}
+        content |= {"noise_floor": self.noise_floor, "noise_floor_95": self.noise_floor_95, "thresholds": []}
         for row in self.thresholds:
             values = asdict(row)
             content["thresholds"].append({"delta": values.pop("threshold"), **values})
         if self.intervals is not None:
-            content["intervals"] = {name: [_finite(end) for end in ends] for name, ends in self.intervals.items()}
-            content["level"] = self.level
+            content |= {"intervals": self.intervals, "level": self.level}
         if self.balanced_error is not None:
             content["balanced_error"] = self.balanced_error
-        return content
+        return without_infinity(content)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
@@ -261,12 +273,6 @@ def evaluations_table(evaluations: Mapping[str, Evaluation]) -> str:
         if name == "ece":
             rows.append(("  by chance alone", *(METRICS[name].number(result.noise_floor) for result in results)))
     return Table("", rows, ("metric", *evaluations)).terminal(width=120)
-
-
-def _finite(value: float | None) -> float | None:
-    if value is None or not math.isfinite(value):
-        return None
-    return value
 
 
 @dataclass

@@ -277,9 +277,6 @@ def layout(where: str, header: Sequence[str], request: Request, look: Look) -> L
     """Find the meaning of each column of a table, from their names and, if these do not suffice, from cells."""
     kind, columns = request.kind, request.columns
     _refuse_separator(where, header)
-    again = first_repeated(header)
-    if again is not None:
-        raise InvalidInput(f"{where}: column {again[:40]!r} appears twice.")
     default = {"target": _TARGETS, "id": ("id",), "predicted": _PREDICTED, "confidence": tuple(_ONE_SCORE)}
     roles = find_roles(where, header, columns, {role: default[role] for role in ("target", "id", "predicted")})
     taken = {*roles.values(), *_INDEX}

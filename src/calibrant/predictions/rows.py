@@ -455,7 +455,6 @@ class OnDisk:
         dtype: np.dtype[Any],
         *,
         offset: int = 0,
-        order: Literal["F", "C"] = "C",
         where: str = "a temporary file",
     ) -> None:
         self._file = os.fdopen(os.dup(handle.fileno()), "rb", buffering=0)
@@ -464,7 +463,6 @@ class OnDisk:
         self.shape = shape
         self.dtype = dtype
         self._offset = offset
-        self._order = order
         self._where = where
 
     def __getitem__(self, rows: slice | NDArray[Any]) -> NDArray[Any]:
@@ -485,19 +483,9 @@ class OnDisk:
         return np.asarray, (self[:],)
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
-        rows, columns = self.shape
-        result = np.empty((stop - start, columns), self.dtype, order=self._order)
-        if self._order == "C":
-            self._fill(result, start * columns)
-        else:
-            for column in range(columns):
-                self._fill(result[:, column], column * rows + start)
-        return result
-
-    def _fill(self, array: NDArray[Any], first: int) -> None:
-        """Fill a contiguous array with the entries of the file from number `first` on."""
-        content = array.reshape(-1).view(np.uint8)
-        place = self._offset + first * self.dtype.itemsize
+        result = np.empty((stop - start, self.shape[1]), self.dtype)
+        content = result.reshape(-1).view(np.uint8)
+        place = self._offset + start * self.shape[1] * self.dtype.itemsize
         while content.size:
             try:
                 with self._lock:
@@ -509,6 +497,7 @@ class OnDisk:
                 raise InvalidInput(f"{self._where} was cut off while it was read. Write it again, then start again.")
             content = content[count:]
             place += count
+        return result
 
 
 def spool(blocks: Iterable[NDArray[Any]], columns: int, dtype: np.dtype[Any]) -> OnDisk:

@@ -5,7 +5,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -71,6 +71,9 @@ class _TableSource(PredictionSource):
             self.stored = path.stat().st_size
 
     def _find_layout(self, header: Sequence[str], request: Request) -> Layout:
+        again = first_repeated(header)
+        if again is not None:
+            raise InvalidInput(f"{self.where}: column {again[:40]!r} appears twice.")
         if request.like is None:
             return layout(self.where, header, request, self)
         check_columns_there(self.where, header, request.like)
@@ -117,7 +120,7 @@ class _TableSource(PredictionSource):
             target = _encode(self._whole(batch, self.layout.target, start))
         if wanted.id and self.layout.id is not None:
             ids = _values(self._whole(batch, self.layout.id, start))
-        extras = {name: _shared_values(batch.column(name)) for name in wanted.extras}
+        extras = {name: _values(batch.column(name)) for name in wanted.extras}
         return RawBlock(batch.num_rows, scores, target, predicted, ids, extras)
 
     def _scores(self, batch: Any, start: int) -> NDArray[Any]:
@@ -286,9 +289,6 @@ class ParquetSource(_TableSource):
 
     def _check_types(self, schema: Any) -> None:
         own = self.layout.beside_scores
-        for name in (*own, *self.layout.headings, *self.layout.extras):
-            if schema.names.count(name) > 1:
-                raise invalid(self.where, "name each column once", f"{name[:40]!r} twice")
         for name in (*own, *self.layout.extras):
             if not _is_plain(schema.field(name).type):
                 rule = "have one number, text or date per row"
@@ -519,21 +519,13 @@ def _encode(column: Any) -> tuple[list[Any], NDArray[Any]]:
 
 
 def _values(column: Any) -> NDArray[Any]:
-    """Return a column of numbers or text as an array."""
-    if _is_text(column.type):
-        strings: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-        return strings
-    return _shared_values(column)
-
-
-def _shared_values(column: Any) -> NDArray[Any]:
     """Return numbers, or strings of which equal ones are one object, so that a column of groups takes 8 bytes per row.
 
     Missing numbers become NaN, missing strings "".
     """
     kind = column.type
     if pa.types.is_dictionary(kind) and not _is_text(kind.value_type):
-        return _shared_values(column.dictionary_decode())
+        return _values(column.dictionary_decode())
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
         if values.dtype == object:
@@ -554,20 +546,21 @@ def table_columns(path: Path) -> list[str]:
         return list(file.schema_arrow.names)
 
 
-def read_table(path: Path) -> dict[str, list[Any]]:
+def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, list[Any]]:
     """Read a small `.csv` or `.parquet` table that is not predictions, such as decisions, labels, groups or costs.
 
-    Columns of CSV are text. Lists of texts are read from Parquet; other lists and bytes are left out. Equal values are
+    Without `wanted`, all columns are read. Columns of CSV are text. Lists of texts are read from Parquet; other lists and bytes are left out. Equal values are
     one object.
     """
-    names = table_columns(path)
-    again = first_repeated(names)
+    header = table_columns(path)
+    again = first_repeated(header)
     if again is not None:
         raise invalid(str(path), "name each column once", f"{again[:40]!r} twice")
+    names = [name for name in header if wanted is None or name in wanted]
     columns: dict[str, list[Any]] = {name: [] for name in names}
     if _suffix(path) == ".csv":
         if names:
-            for batch in _csv_batches(path, names, dict.fromkeys(names, pa.string())):
+            for batch in _csv_batches(path, header, dict.fromkeys(names, pa.string())):
                 for name in names:
                     columns[name] += batch.column(name).to_pylist()
         return columns
