@@ -276,29 +276,17 @@ class RawBlock:
 
 
 class PredictionSource:
-    """A file of one format, or several. Each call of `read` opens it again.
+    """A file of one format, or several. Each call of `read` opens it again."""
 
-    Attributes:
-        where: The file, for messages.
-        layout: The meaning of each column.
-        class_names: One per class, or None.
-        dtype: Type of the scores.
-        precision: Precision of the scores; differs from `dtype` for bfloat16, which NumPy lacks.
-        rows: Number of rows, or None if only reading the file shows it.
-        typed: Whether columns have types; False if all of them are text.
-        stored: Bytes of the file.
-        unfolded: Bytes that the content takes in memory, as far as the file declares it.
-    """
-
-    where: str
+    where: str  # the file, for messages
     layout: Layout
     class_names: tuple[str, ...] | None
-    dtype: np.dtype[Any]
-    precision: Precision
-    rows: int | None
-    typed: bool
-    stored: int
-    unfolded: int
+    dtype: np.dtype[Any]  # of the scores
+    precision: Precision  # of the scores; differs from `dtype` for bfloat16, which NumPy lacks
+    rows: int | None  # None if only reading the file shows it
+    typed: bool  # False if all columns are text
+    stored: int  # bytes of the file
+    unfolded: int  # bytes that the content takes in memory, as far as the file declares it
 
     def read(self, wanted: Wanted) -> Iterator[RawBlock]:
         """Yield the rows in order, block by block."""

@@ -53,27 +53,16 @@ WHOLE = re.compile(r"([0-9]{1,9})(?:\.0*)?")
 
 @dataclass(frozen=True)
 class Layout:
-    """The meaning of each column.
-
-    Attributes:
-        kind: What the scores are.
-        headings: The columns of the scores: one per class, or a single one.
-        names: The class names of the headings; two for a single column of two classes, none for a class and a score.
-        target: The column of the targets, or None.
-        id: The column of the ids, or None.
-        extras: All other columns, except an index without a name.
-        predicted: The column of the predicted class, for a class and a score.
-        positive: The number of the class whose score the single heading is; None for scores of all classes.
-    """
+    """The meaning of each column."""
 
     kind: Kind
-    headings: tuple[str, ...]
-    names: tuple[str, ...]
+    headings: tuple[str, ...]  # the columns of the scores: one per class, or a single one
+    names: tuple[str, ...]  # of the classes; two for a single column of two classes, none for a class and a score
     target: str | None
     id: str | None
-    extras: tuple[str, ...]
-    predicted: str | None = None
-    positive: int | None = None
+    extras: tuple[str, ...]  # all other columns, except an index without a name
+    predicted: str | None = None  # the column of the predicted class, for a class and a score
+    positive: int | None = None  # the number of the class whose score the single heading is
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

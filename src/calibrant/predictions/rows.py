@@ -197,19 +197,13 @@ def _refuse_cells(
 
 @dataclass(frozen=True)
 class Rows:
-    """The numbers that are kept for each row.
-
-    Attributes:
-        kind: "logits" or "probabilities".
-        confidence: Top probability, float64.
-        predicted: First class that has it, int64.
-        of_target: The NLL for logits, the probability of the target for probabilities, float64. Many metrics do not
-            need the NLL, and the logarithm costs as much as everything else.
-    """
+    """The numbers that are kept for each row."""
 
     kind: Kind
-    confidence: NDArray[np.float64]
-    predicted: NDArray[np.int64]
+    confidence: NDArray[np.float64]  # top probability
+    predicted: NDArray[np.int64]  # first class that has it
+    # The NLL for logits, the probability of the target for probabilities: many metrics do not need the NLL, and the
+    # logarithm costs as much as everything else.
     of_target: NDArray[np.float64]
 
     @classmethod

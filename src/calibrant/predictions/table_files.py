@@ -549,8 +549,8 @@ def table_columns(path: Path) -> list[str]:
 def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, list[Any]]:
     """Read a small `.csv` or `.parquet` table that is not predictions, such as decisions, labels, groups or costs.
 
-    Without `wanted`, all columns are read. Columns of CSV are text. Lists of texts are read from Parquet; other lists and bytes are left out. Equal values are
-    one object.
+    Without `wanted`, all columns are read. Columns of CSV are text. Lists of texts are read from Parquet; other lists
+    and bytes are left out. Equal values are one object.
     """
     header = table_columns(path)
     again = first_repeated(header)
