@@ -56,5 +56,5 @@ def test_rows_without_order_and_ranked_rows_have_the_same_bins():
     rows = RowConfidences(confidence, correct, 15, "float32")
     for part in (rows, rows.above(0.7)):
         ranked = part.ranked.bins(part.bins().edges)
-        np.testing.assert_array_equal(ranked.count[0], np.ravel(part.bins().count))
-        np.testing.assert_allclose(ranked.confidence_sum[0], np.ravel(part.bins().confidence_sum), rtol=1e-12)
+        np.testing.assert_array_equal(ranked.count[0], part.bins().count)
+        np.testing.assert_allclose(ranked.confidence_sum[0], part.bins().confidence_sum, rtol=1e-12)

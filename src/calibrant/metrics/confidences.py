@@ -309,6 +309,14 @@ class RowConfidences(Confidences):
     def _make_bins(self, edges: Floats) -> Bins:
         return sum_bins(self.confidence, self.correct, edges, self.weights)
 
+    def above(self, threshold: float) -> "RowConfidences":
+        """The rows with a confidence of at least `threshold`."""
+        inside = self.confidence >= rounded(np.asarray([threshold]), self.precision)
+        weights = None if self.weights is None else self.weights[inside]
+        above = RowConfidences(self.confidence[inside], self.correct[inside], self.n_bins, self.precision, weights)
+        above.low, above._all_rows = threshold, self.all_rows
+        return above
+
 
 def sort_keys(confidence: NDArray[Any], correct: NDArray[np.bool_]) -> NDArray[Any]:
     """Confidence and correctness of each row in one unsigned integer that sorts by confidence.
