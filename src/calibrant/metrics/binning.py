@@ -117,11 +117,6 @@ class Bins(ShownFields):
         """ECE: mean over rows of the absolute gap of their bin."""
         return float(expected_errors(self))
 
-    @property
-    def maximum_error(self) -> float:
-        """MCE: largest absolute gap of a bin that is not empty."""
-        return float(maximum_errors(self))
-
     def __add__(self, other: "Bins") -> "Bins":
         """The sums over the rows of both."""
         return Bins(

@@ -304,7 +304,7 @@ def read_sums(predictions: Predictions, n_bins: int, weights: Floats | None = No
         confidence[part], correct[part] = chunk.confidence, chunk.correct
         for metric in METRICS.values():
             before = totals.get(metric.name, 0.0)
-            if metric.reads_rows:
+            if metric.family in ("mean", "share"):
                 totals[metric.name] = before + weighted_sum(metric.row_values(chunk), chunk.weights)
             elif metric.family == "table" and (predictions.has_all_classes or not metric.all_classes):
                 totals[metric.name] = before + metric.compute(chunk)
@@ -329,7 +329,7 @@ def finish(
     for name, metric in METRICS.items():
         if floor is None and metric.family == "calibration":
             values[name] = None
-        elif metric.reads_confidences:
+        elif metric.family in ("calibration", "ranking"):
             values[name] = metric.value(confidences)
         elif name not in sums.metrics:
             values[name] = None

@@ -99,7 +99,7 @@ def maximum_calibration_error(
     predictions: Predictions, n_bins: int = DEFAULT_N_BINS, *, weights: Weights | None = None
 ) -> float:
     """MCE: the largest |mean confidence - accuracy| of an equal-width bin that is not empty."""
-    return confidences_of(predictions, n_bins, weights).bins().maximum_error
+    return float(maximum_errors(confidences_of(predictions, n_bins, weights).bins()))
 
 
 def debiased_calibration_error(

@@ -746,13 +746,7 @@ def load_part(part: Scan) -> Predictions:
 
 
 def in_order_of(class_names: tuple[str, ...] | None, predictions: Predictions, *, where: str) -> Predictions:
-    """Put columns and targets in the order of `class_names`, by the rules of `class_order`.
-
-    Args:
-        class_names: One per class, or None.
-        predictions: As many classes as there are names.
-        where: What the error calls them.
-    """
+    """Put columns and targets in the order of `class_names`, by the rules of `class_order`."""
     if not predictions.has_all_classes:  # there are no columns to order, and names decide
         return predictions
     order = class_order(class_names, predictions.class_names, predictions.n_classes, where=where)

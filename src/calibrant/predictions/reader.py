@@ -66,22 +66,14 @@ class Block:
 
 @dataclass(frozen=True)
 class Scan:
-    """A file of predictions whose rows are not read yet. Each iteration reads them again.
-
-    Attributes:
-        source: The file or files.
-        class_names: One per class, or None if classes have no names.
-        answers: All labels of a class and a score, in order; None for scores of all classes.
-        text_labels: Whether these are text, so that a label such as 12 is a name and no class number.
-        order: For each class, its place in the file; None if that is the same.
-        whole: For a part of a folder, all its files: all rows together decide whether targets are names or numbers.
-    """
+    """A file of predictions whose rows are not read yet. Each iteration reads them again."""
 
     source: PredictionSource
     class_names: tuple[str, ...] | None
-    order: tuple[int, ...] | None = None
-    answers: tuple[str, ...] | None = None
-    text_labels: bool = False
+    order: tuple[int, ...] | None = None  # for each class, its place in the file; None if that is the same
+    answers: tuple[str, ...] | None = None  # all labels of a class and a score, in order
+    text_labels: bool = False  # whether these are text, so that a label such as 12 is a name and no class number
+    # For a part of a folder, all its files: all rows together decide whether targets are names or numbers.
     whole: PredictionSource | None = None
 
     @property
@@ -316,8 +308,7 @@ def _files_of_folder(folder: Path) -> list[Path]:
 class DistinctIds:
     """Refuses an id that occurs twice. It remembers eight bytes per row instead of the ids.
 
-    Args:
-        secret: Random bytes, the same for all processes that read parts of the same rows: they must hash alike.
+    Processes that read parts of the same rows must hash alike: `secret` are random bytes, the same for all of them.
     """
 
     def __init__(self, secret: bytes | None = None) -> None:
