@@ -90,7 +90,6 @@ def evaluate_parts(
 def _read_part(part: Scan, *, n_bins: int) -> _PartialSums:
     """What the rows of a part add."""
     with naming(part.where):
-        predictions = load_part(part)
-    sums, rows = read_sums(predictions, n_bins)
+        sums, rows = read_sums(load_part(part, mmap=part.is_large), n_bins)
     confidence = rows.confidence.astype("float32" if rows.precision == "float32" else "float64", copy=False)
     return _PartialSums(sums, noise_bins(confidence, n_bins, rows.precision), [sort_keys(confidence, rows.correct)])

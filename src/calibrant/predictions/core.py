@@ -740,9 +740,9 @@ class Predictions:
         return Table(repr(self), rows, ("row", "target", "predicted", "confidence", "right")).html()
 
 
-def load_part(part: Scan) -> Predictions:
-    """Read one part of a folder into memory."""
-    return Predictions._load(part, mmap=False)  # noqa: SLF001 (the same module)
+def load_part(part: Scan, *, mmap: bool = False) -> Predictions:
+    """Read one part of a folder into memory, or to disk."""
+    return Predictions._load(part, mmap=mmap)  # noqa: SLF001 (the same module)
 
 
 def in_order_of(class_names: tuple[str, ...] | None, predictions: Predictions, *, where: str) -> Predictions:
