@@ -291,7 +291,11 @@ def layout(where: str, header: Sequence[str], request: Request, look: Look) -> L
     numbers = [name for name in others if look.is_number(name)]
     if "positive" in columns and len(numbers) == 1:
         return table.single("scores", numbers[0], None)
-    raise _no_scores(where, header)
+    rule = "have scores: columns like probability_cat, columns named like the labels, or predicted and confidence"
+    way_out = ""
+    if header:
+        way_out = "Name them: --columns 'scores=PATTERN', or predicted=COLUMN,confidence=COLUMN."
+    raise invalid(where, rule, shortened(header, 12) or "no columns", way_out)
 
 
 def _by_prefix(table: _Table) -> tuple[str, dict[str, str]] | None:
@@ -364,14 +368,6 @@ def plain_label(label: str) -> str:
     if whole:
         return str(int(whole[1]))
     return label.strip()
-
-
-def _no_scores(where: str, header: Sequence[str]) -> InvalidInput:
-    rule = "have scores: columns like probability_cat, columns named like the labels, or predicted and confidence"
-    way_out = ""
-    if header:
-        way_out = "Name them: --columns 'scores=PATTERN', or predicted=COLUMN,confidence=COLUMN."
-    return invalid(where, rule, shortened(header, 12) or "no columns", way_out)
 
 
 def _refuse_separator(where: str, header: Sequence[str]) -> None:
