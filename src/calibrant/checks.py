@@ -68,11 +68,7 @@ def labels(
 ) -> "NDArray[Any] | Tensor":
     """Check class indices of shape (n,), n > 0, of any integer type. A tensor stays on its device.
 
-    Args:
-        argument: Name of the argument, for the message.
-        values: A tensor, an array or a list.
-        rows: The number of labels; None allows any number.
-        n_classes: Labels must lie in 0..n_classes-1. With None, values are not read, so no device has to finish first.
+    Without `n_classes` values are not read, so no device has to finish first.
     """
     found: Any = values
     if not is_tensor(values):

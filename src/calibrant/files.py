@@ -167,12 +167,7 @@ def read_json(path: str | Path) -> Any:
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """Parse JSON. Anything but plain JSON of reasonable size is an `InvalidInput`.
-
-    Args:
-        text: The JSON; bytes are read as UTF-8.
-        where: The file that it comes from, for the message.
-    """
+    """Parse JSON, bytes as UTF-8. Anything but plain JSON of reasonable size is an error that names `where`."""
     return _parse(_json_of, text, where, "a JSON file")
 
 
@@ -237,13 +232,6 @@ def _refuse_strange_values(content: object) -> None:
 def check_format(content: Any, *, what: str, name: str, version: int, where: str) -> tuple[dict[str, Any], bool]:
     """Refuse JSON of another format or version, or that was changed after it was written.
 
-    Args:
-        content: The parsed file.
-        what: What it should be, for the message: "routing rule".
-        name: The expected value of "format".
-        version: The expected value of "version".
-        where: The file, for the message.
-
     Returns:
         The other members, and whether the file has a digest, which proves that they were not changed.
     """
@@ -258,14 +246,7 @@ def check_format(content: Any, *, what: str, name: str, version: int, where: str
 
 
 def typed(kind: type[_T], values: Any, *, what: str, where: str) -> _T:
-    """Make a dataclass from plain JSON values, and check the type of each field.
-
-    Args:
-        kind: The dataclass.
-        values: Values by field. Every field without a default must be there, and no other.
-        what: What it is, for the message: "routing rule".
-        where: The file, for the message.
-    """
+    """Make a dataclass from plain JSON values by field, and check their types. No other fields may be there."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
@@ -279,19 +260,9 @@ def typed(kind: type[_T], values: Any, *, what: str, where: str) -> _T:
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
-    """Read a TOML file; a missing, damaged or too large file is an `InvalidInput`.
-
-    Args:
-        path: The file.
-        what: What it is, for the message: "recipe", "study".
-    """
+    """Read a TOML file, with the limits of `parse_json`; `what` says what it is, for messages: "recipe", "study"."""
     where = f"{what} {path}"
-    return parse_toml(_read_bounded(path, where, MOST_TOML_BYTES), where)
-
-
-def parse_toml(text: str | bytes, where: str) -> dict[str, Any]:
-    """Parse TOML, with the limits of `parse_json`."""
-    return _parse(_toml_of, text, where, "TOML")
+    return _parse(_toml_of, _read_bounded(path, where, MOST_TOML_BYTES), where, "TOML")
 
 
 def _toml_of(text: str) -> dict[str, Any]:
@@ -346,13 +317,7 @@ def _same(one: Path, other: Path) -> bool:
 
 @contextmanager
 def locked(path: Path, *, busy: str, inherited: bool = True) -> Iterator[None]:
-    """Hold the lock on a file, which is created if it is missing.
-
-    Args:
-        path: The file.
-        busy: The error message if another process holds the lock.
-        inherited: See `try_lock`.
-    """
+    """Hold the lock on a file, which is created if it is missing; `busy` is the error if another process holds it."""
     try:
         handle = path.open("w")
     except OSError as error:
@@ -366,10 +331,8 @@ def locked(path: Path, *, busy: str, inherited: bool = True) -> Iterator[None]:
 def try_lock(handle: IO[str], *, inherited: bool = True) -> bool:
     """Lock an open file until it is closed. Return False if it is locked already.
 
-    Args:
-        handle: The file.
-        inherited: Whether forked processes hold the lock too. Data loader processes would hold it for seconds after
-            their parent was killed. A lock that is not inherited keeps out other processes, but not this one.
+    If `inherited`, forked processes hold the lock too. Data loader processes would hold it for seconds after their
+    parent was killed. A lock that is not inherited keeps out other processes, but not this one.
     """
     try:
         if fcntl is None:

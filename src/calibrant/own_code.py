@@ -175,10 +175,7 @@ def remember(module: str, found: str) -> None:
 def require(name: str, *, expected: str | None = None, trusted: bool = False) -> str:
     """Return the digest of own code; refuse code that is not the recorded one, or that this user does not trust yet.
 
-    Args:
-        name: `module:attribute`.
-        expected: The digest that a run recorded, if any.
-        trusted: Whether the user vouches for it now; this is remembered.
+    `trusted` says whether the user vouches for it now; this is remembered.
     """
     return _require(name, expected, trusted=trusted)[-1][1]
 
@@ -236,13 +233,9 @@ def _remembered() -> frozenset[tuple[str, str]]:
 
 
 def load(name: str, *, kind: str = "code", expected: str | None = None, trusted: bool = False) -> Callable[..., Any]:
-    """Import the function or class `module:attribute`; `require` is asked first.
+    """Import the function or class `module:attribute`; `require` is asked first, and `kind` is for messages.
 
-    Args:
-        name: Its module, which Python must be able to find from here (the working directory counts), and its name.
-        kind: What it is for, for messages: `model`, `method`.
-        expected: The digest that a run recorded.
-        trusted: Whether the user vouches for it now.
+    Python must be able to find the module from here; the working directory counts.
     """
     module, _, attribute = name.partition(":")
     modules = _require(name, expected, trusted=trusted)

@@ -35,8 +35,7 @@ def test_certain_rows_make_no_noise():
 @pytest.mark.parametrize("top", [0.8, 1 - 1e-3, 1 - 1e-6, 1e-4])
 def test_limit_laws_of_large_bins_have_the_exact_moments(top):
     rows, draws = 12_000, 20_000
-    group = NoiseBin()
-    group.add(np.full(rows, top))
+    group = NoiseBin(np.full(rows, top))
     found = group.surplus(draws, np.random.default_rng(1))
     exact = np.random.default_rng(2).binomial(rows, top, draws) - rows * top
     spread = exact.std()

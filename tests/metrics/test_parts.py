@@ -70,3 +70,27 @@ def test_bad_parts_are_one_line(tmp_path, change, fault):
     parquet.write_table(change(table), tmp_path / "parts" / "0.parquet")
     with pytest.raises(InvalidInput, match=fault):
         evaluate_parts(tmp_path / "parts")
+
+
+def test_a_class_and_its_confidence_are_read_in_parts(tmp_path):
+    rng = np.random.default_rng(0)
+    confidence, truth = rng.random(500), rng.integers(3, size=500).astype(str)
+    whole = Predictions.from_confidence(np.full(500, "1"), confidence, truth)
+    for number, part in enumerate(np.array_split(np.arange(500), 3)):
+        (tmp_path / "parts").mkdir(exist_ok=True)
+        whole.subset(part).save(tmp_path / "parts" / f"{number}.parquet")
+    found, expected = evaluate_parts(tmp_path / "parts").to_dict(), evaluate(whole).to_dict()
+    assert found["ece"] == pytest.approx(expected["ece"], rel=1e-12)
+    assert (found["nll"], found["test_error"]) == (None, expected["test_error"])
+
+
+def test_scores_that_are_only_ranked_are_not_read_in_parts(tmp_path):
+    (tmp_path / "a.csv").write_text("predicted,score,target\ncat,3,cat\ndog,-1,cat\n")
+    with pytest.raises(InvalidInput, match="only ranked"):
+        evaluate_parts(tmp_path / "a.csv", kind="score")
+
+
+def test_large_parts_stay_on_disk(tmp_path, monkeypatch):
+    whole = write_parts(tmp_path / "parts", 1000)
+    monkeypatch.setattr("calibrant.predictions.reader._LARGE", 0)
+    assert evaluate_parts(tmp_path / "parts").ece == pytest.approx(evaluate(whole).ece, rel=1e-12)

@@ -270,7 +270,7 @@ CSV = {
     "": "no columns",
     "target,logit_0,logit_1\n": "at least one row",
     "target,score\n1,0.9\n": "at least two classes, got target, score. If 'score' .* --positive CLASS",
-    "target,probability_0,probability_1\n1,0.333,0.666\n": "got 0.999 in row 0. If they were rounded",
+    "target,probability_0,probability_1\n1,0.333,0.66\n": "got 0.993 in row 0. If they were rounded",
     "targets,logit_0,logit_1\n0,1,1\n": "must have targets, got scores and targets",
     "logit_0,logit_1\n0,1\n": "must have targets, got scores and no other columns",
     "target,logit_0,probability_1\n0,1,1\n": "can be read in 2 ways.*logits in logit_0: --columns 'scores=logit_[*]'",

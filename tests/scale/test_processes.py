@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.errors import InvalidInput, invalid
-from calibrant.scale import Processes, Task, fold, map_parts, run_tasks
+from calibrant.scale import Processes, Task, map_parts, run_tasks
 from calibrant.scale.work import task_environment
 
 
@@ -85,16 +85,8 @@ def test_a_task_exits_as_a_command_does(tmp_path, work, code, message):
 
 
 @pytest.mark.parametrize("executor", [None, Processes(1), Processes(2)], ids=["here", "one job", "two jobs"])
-def test_parts_are_folded_in_their_order(executor):
+def test_results_come_in_the_order_of_the_parts(executor):
     assert list(map_parts(partial(pow, 2), range(6), executor)) == [1, 2, 4, 8, 16, 32]
-
-    class Joined:
-        text = ""
-
-        def merge(self, part):
-            self.text += f"{part} "
-
-    assert fold(partial(pow, 3), range(4), Joined(), executor=executor).text == "1 3 9 27 "
 
 
 def test_two_jobs_are_other_processes_and_an_error_of_a_part_is_raised_here():

@@ -24,7 +24,7 @@ from calibrant.predictions import Block, Kind, Origin, Predictions, Scan, names_
 from calibrant.predictions.columns import as_ids
 from calibrant.predictions.npz import calibrated_by
 from calibrant.predictions.reader import DistinctIds
-from calibrant.scale import Executor, fold
+from calibrant.scale import Executor, map_parts
 from calibrant.tables import ShownFields
 
 COLUMNS = ("id", "decision", "predicted", "class", "confidence")
@@ -350,7 +350,8 @@ def route_parts(
         firsts = accumulate((part.n_rows or 0 for part in parts), initial=0)
         files = (draft / f"part-{number:05}.parquet" for number in range(len(parts)))
         work = partial(_route_part, router=router, secret=secret)
-        fold(work, list(zip(parts, firsts, files, strict=False)), routed, executor=executor)
+        for part in map_parts(work, list(zip(parts, firsts, files, strict=False)), executor):
+            routed.merge(part)
         routed.ids.check(opened.column)
     return routed.counts
 

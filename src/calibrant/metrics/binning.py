@@ -117,20 +117,6 @@ class Bins(ShownFields):
         """ECE: mean over rows of the absolute gap of their bin."""
         return float(expected_errors(self))
 
-    @property
-    def maximum_error(self) -> float:
-        """MCE: largest absolute gap of a bin that is not empty."""
-        return float(maximum_errors(self))
-
-    def __add__(self, other: "Bins") -> "Bins":
-        """The sums over the rows of both."""
-        return Bins(
-            self.edges,
-            self.count + other.count,
-            self.confidence_sum + other.confidence_sum,
-            self.correct_sum + other.correct_sum,
-        )
-
 
 def _divide(sums: NDArray[Any], count: NDArray[Any]) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -91,11 +91,7 @@ class Sample:
         values: Mapping[str, float | None],
         scales: Mapping[str, "Scale"],
     ) -> dict[str, Interval]:
-        """Name to interval around its value, for metrics that have a scale.
-
-        Those at an end of their scale or with too few useful draws are left out. `estimate` gives metrics and
-        influences as a function of the weights.
-        """
+        """Name to interval, for metrics with a scale; those at its end or with few useful draws are left out."""
         count, generator = int(self.clusters.max()) + 1, np.random.default_rng(self.seed)
         estimates = estimate(self.weights)
         base = self._errors(estimates, self.weights, np.ones(count), scales)

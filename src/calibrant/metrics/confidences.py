@@ -289,14 +289,9 @@ class RowConfidences(Confidences):
         n_bins: int,
         precision: Precision,
         weights: Floats | None = None,
-        *,
-        low: float = 0.0,
-        all_rows: Floats | None = None,
     ) -> None:
-        self.n_bins, self.precision, self.low = n_bins, precision, low
+        self.n_bins, self.precision, self.low, self._all_rows, self._bins = n_bins, precision, 0.0, None, {}
         self.confidence, self.correct, self.weights = confidence, correct, weights
-        self._all_rows = all_rows
-        self._bins = {}
 
     @cached_property
     def ranked(self) -> Ranked:  # type: ignore[override]
@@ -317,10 +312,9 @@ class RowConfidences(Confidences):
     def above(self, threshold: float) -> "RowConfidences":
         """The rows with a confidence of at least `threshold`."""
         inside = self.confidence >= rounded(np.asarray([threshold]), self.precision)
-        rows = self.confidence[inside], self.correct[inside], self.n_bins, self.precision
-        above = RowConfidences(*rows, low=threshold, all_rows=self.all_rows)
-        if self.weights is not None:
-            above.weights = self.weights[inside]
+        weights = None if self.weights is None else self.weights[inside]
+        above = RowConfidences(self.confidence[inside], self.correct[inside], self.n_bins, self.precision, weights)
+        above.low, above._all_rows = threshold, self.all_rows
         return above
 
 

@@ -92,6 +92,21 @@ def _set_above(confidences: Confidences, threshold: float) -> ConfidentSet:
     return ConfidentSet(float(threshold), **values)  # type: ignore[arg-type] # a share is always defined
 
 
+def without_infinity(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values for JSON: numbers that are not finite become None."""
+    return {name: _finite(value) for name, value in content.items()}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return without_infinity(value)
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
 class Result(Displayed):
     """A result that is written as JSON, in fractions, and shown as a table, in percent."""
 
@@ -155,19 +170,16 @@ class Evaluation(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, which has no infinity: an infinite NLL, or end of its interval, becomes None."""
-        content: dict[str, Any] = {"n": self.n, "classes": self.n_classes, "n_bins": self.n_bins}
-        content |= {name: _finite(value) for name, value in self.metrics.items()}
-        content |= {"noise_floor": _finite(self.noise_floor), "noise_floor_95": _finite(self.noise_floor_95)}
-        content["thresholds"] = []
+        content: dict[str, Any] = {"n": self.n, "classes": self.n_classes, "n_bins": self.n_bins, **self.metrics}
+        content |= {"noise_floor": self.noise_floor, "noise_floor_95": self.noise_floor_95, "thresholds": []}
         for row in self.thresholds:
             values = asdict(row)
             content["thresholds"].append({"delta": values.pop("threshold"), **values})
         if self.intervals is not None:
-            content["intervals"] = {name: [_finite(end) for end in ends] for name, ends in self.intervals.items()}
-            content["level"] = self.level
+            content |= {"intervals": self.intervals, "level": self.level}
         if self.balanced_error is not None:
             content["balanced_error"] = self.balanced_error
-        return content
+        return without_infinity(content)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
@@ -263,12 +275,6 @@ def evaluations_table(evaluations: Mapping[str, Evaluation]) -> str:
     return Table("", rows, ("metric", *evaluations)).terminal(width=120)
 
 
-def _finite(value: float | None) -> float | None:
-    if value is None or not math.isfinite(value):
-        return None
-    return value
-
-
 @dataclass
 class Sums:
     """What rows add to an evaluation, which adds up over parts: sums of metrics, and rows and errors of each class."""
@@ -298,7 +304,7 @@ def read_sums(predictions: Predictions, n_bins: int, weights: Floats | None = No
         confidence[part], correct[part] = chunk.confidence, chunk.correct
         for metric in METRICS.values():
             before = totals.get(metric.name, 0.0)
-            if metric.reads_rows:
+            if metric.family in ("mean", "share"):
                 totals[metric.name] = before + weighted_sum(metric.row_values(chunk), chunk.weights)
             elif metric.family == "table" and (predictions.has_all_classes or not metric.all_classes):
                 totals[metric.name] = before + metric.compute(chunk)
@@ -323,7 +329,7 @@ def finish(
     for name, metric in METRICS.items():
         if floor is None and metric.family == "calibration":
             values[name] = None
-        elif metric.reads_confidences:
+        elif metric.family in ("calibration", "ranking"):
             values[name] = metric.value(confidences)
         elif name not in sums.metrics:
             values[name] = None

@@ -99,7 +99,7 @@ def maximum_calibration_error(
     predictions: Predictions, n_bins: int = DEFAULT_N_BINS, *, weights: Weights | None = None
 ) -> float:
     """MCE: the largest |mean confidence - accuracy| of an equal-width bin that is not empty."""
-    return confidences_of(predictions, n_bins, weights).bins().maximum_error
+    return float(maximum_errors(confidences_of(predictions, n_bins, weights).bins()))
 
 
 def debiased_calibration_error(
@@ -245,31 +245,18 @@ class NoiseBin:
     If rows count alike and are many, the sums of their confidences c and of c (1 - c) are enough.
     """
 
-    def __init__(self) -> None:
-        self.rows = 0
-        self.size = self.expected = self.variance = 0.0
-        self.confidence: list[Floats] = []
-        self.weights: list[Floats] = []
+    def __init__(self, confidence: Floats, weights: Floats | None = None) -> None:
+        self.rows = len(confidence)
+        self.weights = [] if weights is None else [weights]
+        own = np.ones(self.rows) if weights is None else weights
+        self.size, self.expected = float(own.sum()), float((own * confidence).sum())
+        self.variance = float((confidence * (1.0 - confidence)).sum())
+        self.confidence = [] if self.is_large else [confidence]
 
     @property
     def is_large(self) -> bool:
         """Whether the limit law of the sum is used."""
         return self.rows > _LARGE and not self.weights
-
-    def add(self, confidence: Floats, weights: Floats | None = None) -> None:
-        """Add some rows."""
-        self.rows += len(confidence)
-        self.variance += float((confidence * (1.0 - confidence)).sum())
-        if weights is None:
-            self.size += len(confidence)
-            self.expected += float(confidence.sum())
-        else:
-            self.size += float(weights.sum())
-            self.expected += float((weights * confidence).sum())
-            self.weights.append(weights)
-        self.confidence.append(confidence)
-        if self.is_large:
-            self.confidence.clear()
 
     def merge(self, other: "NoiseBin") -> None:
         """Add the rows of another part, which come after those that are here."""
@@ -303,10 +290,11 @@ def noise_bins(
 ) -> list[NoiseBin]:
     """The confidences in equal-width bins."""
     wide = confidence.astype(np.float64, copy=False)
-    index, bins = bin_index(wide, bin_edges(n_bins, precision)), [NoiseBin() for _ in range(n_bins)]
-    for number in np.unique(index):
+    index = bin_index(wide, bin_edges(n_bins, precision))
+    bins = []
+    for number in range(n_bins):
         inside = index == number
-        bins[number].add(wide[inside], None if weights is None else weights[inside])
+        bins.append(NoiseBin(wide[inside], None if weights is None else weights[inside]))
     return bins
 
 

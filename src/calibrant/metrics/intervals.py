@@ -193,10 +193,7 @@ def resample_models(
     level: float = 0.95,
     paired: bool = True,
 ) -> list[Resampled]:
-    """Resample models on the same rows by the same draws; number of bins and thresholds are those of `evaluations`.
-
-    `paired` says whether differences will be computed, which need the draws of every metric.
-    """
+    """Resample models on the same rows by the same draws; without `paired`, differences cannot be computed."""
     settings = [(each.n_bins, [row.threshold for row in each.thresholds]) for each in evaluations]
     measures = [_Measure(model, *own, paired=paired) for model, own in zip(models, settings, strict=True)]
     errors: list[dict[str, Plausible]] = []

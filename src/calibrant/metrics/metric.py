@@ -129,16 +129,6 @@ class Metric(ShownFields):
         if self.family == "table" and (self.finish is None or not self.no_interval):
             raise invalid("finish and no_interval", "be given for a metric of the family 'table'", "none")
 
-    @property
-    def reads_rows(self) -> bool:
-        """Whether the metric is a mean over rows."""
-        return self.family in ("mean", "share")
-
-    @property
-    def reads_confidences(self) -> bool:
-        """Whether the metric needs confidence and correctness alone."""
-        return self.family in ("calibration", "ranking")
-
     def row_values(self, chunk: Chunk) -> NDArray[Any]:
         """The value of each row of a chunk; NaN if it needs all classes and there is only the predicted one."""
         if self.all_classes and not chunk.probabilities.shape[1]:

@@ -1,6 +1,5 @@
 """`compare`: is one model better than another on the same rows, or can we not tell?"""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -19,6 +18,7 @@ from calibrant.metrics.evaluation import (
     check_thresholds,
     evaluate,
     is_confident,
+    without_infinity,
 )
 from calibrant.metrics.intervals import Resampled, resample_models
 from calibrant.metrics.metric import Weights, check_clusters, definition, label, optional_weights
@@ -74,8 +74,7 @@ class Comparison(Result):
         """Plain values for JSON; what is infinite becomes None."""
         content = asdict(self)
         content["resamples"] = content.pop("n_resamples")
-        content["rows"] = [{name: _plain(value) for name, value in row.items()} for row in content["rows"]]
-        return content
+        return without_infinity(content)
 
     def _overview(self) -> Table:
         return self._table(main=False)
@@ -94,14 +93,6 @@ class Comparison(Result):
             rows.append((label(row.name), *values, metric.interval(row.interval, signed=True), row.verdict))
         title = f"{self.n} rows, {self.n_resamples} paired resamples"
         return Table(title, rows, ("metric", "a", "b", "b - a", f"{100 * self.level:g} % interval", "b is"))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(end) for end in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def compare(

@@ -5,7 +5,7 @@ per row for float32 probabilities, eight for others. Everything else adds up. Th
 the rounding of float64 additions in another order.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import InvalidInput, invalid, naming
 from calibrant.metrics.binning import check_bins
 from calibrant.metrics.confidences import Confidences, Ranked, sort_keys
 from calibrant.metrics.evaluation import Evaluation, Sums, check_thresholds, finish, read_sums
 from calibrant.metrics.functions import NoiseBin, noise_bins, simulate_noise
-from calibrant.predictions import Kind, Predictions, Scan, scan
-from calibrant.predictions.rows import SUM_TOLERANCE, Precision, refuse_scores
+from calibrant.predictions import Kind, Scan, scan
+from calibrant.predictions.core import load_part
 from calibrant.scale import Executor, map_parts
 
 
@@ -67,61 +67,29 @@ def evaluate_parts(
     opened = scan(Path(source).absolute(), kind=kind, columns=columns)
     if not opened.has_targets:
         raise invalid(opened.where, "have targets", "none", "Name their column: --columns target=COLUMN.")
-    parts = opened.parts()
+    if opened.kind == "score":
+        raise invalid(opened.where, "have confidences in 0..1 to be read in parts", "scores that are only ranked")
+    parts = [part for part in opened.parts() if part.n_rows != 0]
+    if not parts:
+        raise InvalidInput(f"{source} must have at least one row, got none.")
     if executor is not None:
         executor.check_shared(*(Path(part.where) for part in (parts[0], parts[-1])))
-    total = _added(map_parts(partial(_read_part, n_bins=n_bins), parts, executor))
-    if total is None:
-        raise InvalidInput(f"{source} must have at least one row, got none.")
-    ranked = Ranked.of_keys(np.concatenate(total.keys))
-    confidences = Confidences(ranked, n_bins, _precision(opened))
-    return finish(total.sums, confidences, limits, simulate_noise(total.noise, seed=seed))
-
-
-def _read_part(part: Scan, *, n_bins: int) -> _PartialSums | None:
-    """What the rows of a part add; None if there are none."""
-    return _added(_read_block(block, n_bins, _precision(part)) for block in _checked(part))
-
-
-def _read_block(predictions: Predictions, n_bins: int, precision: Precision) -> _PartialSums:
-    sums, rows = read_sums(predictions, n_bins)
-    confidence = rows.confidence
-    if precision != "float32":
-        confidence = confidence.astype(np.float64, copy=False)
-    noise = noise_bins(confidence, n_bins, precision)
-    return _PartialSums(sums, noise, [sort_keys(confidence, rows.correct)])
-
-
-def _added(sums: Iterable[_PartialSums | None]) -> _PartialSums | None:
     total: _PartialSums | None = None
-    for each in sums:
+    for part in map_parts(partial(_read_part, n_bins=n_bins), parts, executor):
         if total is None:
-            total = each
-        elif each is not None:
-            total.add(each)
-    return total
+            total = part
+        else:
+            total.add(part)
+    assert total is not None
+    ranked = Ranked.of_keys(np.concatenate(total.keys))
+    # Confidences of logits come from a softmax in float64.
+    precision = opened.precision if opened.kind != "logits" else "float64"
+    return finish(total.sums, Confidences(ranked, n_bins, precision), limits, simulate_noise(total.noise, seed=seed))
 
 
-def _precision(opened: Scan) -> Precision:
-    """The precision of confidences: those of logits come from a softmax in float64."""
-    if opened.kind == "probabilities":
-        return opened.precision
-    return "float64"
-
-
-def _checked(part: Scan) -> Iterator[Predictions]:
-    make = {"logits": Predictions.from_logits, "probabilities": Predictions.from_probabilities}[part.kind]
-    for block in part.blocks(ids=False, extras=()):
-        assert block.targets is not None
-        try:
-            yield make(block.scores, block.targets)
-        except InvalidInput as error:
-            # Named by its row in the file instead of in the block.
-            tolerance = None
-            if part.kind == "probabilities":
-                tolerance = SUM_TOLERANCE[part.precision]
-            try:
-                refuse_scores(part.kind, block.scores, block.start, tolerance)
-            except InvalidInput as known:
-                raise InvalidInput(f"{part.where}: {known}") from error
-            raise
+def _read_part(part: Scan, *, n_bins: int) -> _PartialSums:
+    """What the rows of a part add."""
+    with naming(part.where):
+        sums, rows = read_sums(load_part(part, mmap=part.is_large), n_bins)
+    confidence = rows.confidence.astype("float32" if rows.precision == "float32" else "float64", copy=False)
+    return _PartialSums(sums, noise_bins(confidence, n_bins, rows.precision), [sort_keys(confidence, rows.correct)])

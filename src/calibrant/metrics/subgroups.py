@@ -24,10 +24,6 @@ _MOST_GROUPS = 1000
 def group_rows(predictions: Predictions, groups: Groups) -> dict[str, NDArray[np.int64]]:
     """Row numbers of every group, by the group's name, in the order of the names.
 
-    Args:
-        predictions: The cases.
-        groups: Name of one of their extra columns, or one value for each row.
-
     >>> cases = Predictions.from_probabilities([[0.9, 0.1]] * 3, [0, 0, 1], extras={"site": ["b", "a", "b"]})
     >>> {name: rows.tolist() for name, rows in group_rows(cases, "site").items()}
     {'a': [1], 'b': [0, 2]}

@@ -139,19 +139,10 @@ def as_rows(mask: Any, rows: int) -> NDArray[Any]:
 def class_order(
     wanted: Sequence[str] | None, names: Sequence[str] | None, classes: int, *, where: str
 ) -> list[int] | None:
-    """Find the place of each wanted class among `names`. Names decide, not positions.
+    """Find the place of each wanted class among `names`; None if the order is as wanted. Names decide, not positions.
 
     Classes without names are called 0..K-1, as in the columns of a table. If `names` are these numbers, classes are put
-    in the order of their numbers. Any other difference in names is an error.
-
-    Args:
-        wanted: Names in the order wanted, or None.
-        names: Names in the present order, or None.
-        classes: Number of classes.
-        where: What the error calls `names`.
-
-    Returns:
-        The places, or None if the order is already as wanted.
+    in the order of their numbers. Any other difference in names is an error; it calls `names` what `where` says.
     """
     numbers = names_or_numbers(None, classes)
     wanted = tuple(wanted or numbers)
@@ -183,11 +174,7 @@ def names_or_numbers(class_names: Sequence[str] | None, n_classes: int) -> tuple
 class Labels:
     """Converts the targets of a file to class numbers. Either all of them are class names, or all are class numbers.
 
-    Args:
-        where: What the error calls the targets.
-        names: The names of the classes, in order.
-        distinct: Reads all distinct targets of the file. It is called if the name of a class is another one's number.
-        only_names: Whether they are known to be names.
+    `distinct` reads all distinct targets of the file. It is called if the name of a class is another one's number.
     """
 
     def __init__(
@@ -202,13 +189,7 @@ class Labels:
             self._readings, self._settled = [self._name], True
 
     def codes(self, values: Sequence[Any], places: NDArray[Any], first_row: int) -> NDArray[np.int64]:
-        """Return the class numbers of some rows.
-
-        Args:
-            values: Distinct targets.
-            places: For each row, the index of its target among `values`.
-            first_row: Number of the first of these rows in the file.
-        """
+        """Return the class numbers of some rows from their distinct targets and each row's place among these."""
         texts = [self._text(value) for value in values]
         if not self._settled:
             self._settle()
@@ -274,14 +255,7 @@ Coded = tuple[Sequence[Any], NDArray[Any]]
 
 @dataclass(frozen=True)
 class Wanted:
-    """The columns to read.
-
-    Attributes:
-        target: Whether to read the targets.
-        id: Whether to read the ids.
-        extras: Names of other columns to read.
-        scores: Whether to read the scores.
-    """
+    """The columns to read: whether targets, ids and scores are wanted, and the names of other columns."""
 
     target: bool = False
     id: bool = False
@@ -291,16 +265,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class RawBlock:
-    """Some rows as a file has them.
-
-    Attributes:
-        rows: Number of rows.
-        scores: Shape (rows, K), classes in the file's order; None if they were not wanted.
-        target: Distinct targets and, for each row, the index of its target among them; None if not wanted.
-        predicted: The same for the predicted classes, for a class and a score.
-        ids: One string or integer per row, or None.
-        extras: Other columns by name.
-    """
+    """Some rows as a file has them, classes in the file's order; None for what is not there or was not wanted."""
 
     rows: int
     scores: NDArray[Any] | None
@@ -311,29 +276,17 @@ class RawBlock:
 
 
 class PredictionSource:
-    """A file of one format, or several. Each call of `read` opens it again.
+    """A file of one format, or several. Each call of `read` opens it again."""
 
-    Attributes:
-        where: The file, for messages.
-        layout: The meaning of each column.
-        class_names: One per class, or None.
-        dtype: Type of the scores.
-        precision: Precision of the scores; differs from `dtype` for bfloat16, which NumPy lacks.
-        rows: Number of rows, or None if only reading the file shows it.
-        typed: Whether columns have types; False if all of them are text.
-        stored: Bytes of the file.
-        unfolded: Bytes that the content takes in memory, as far as the file declares it.
-    """
-
-    where: str
+    where: str  # the file, for messages
     layout: Layout
     class_names: tuple[str, ...] | None
-    dtype: np.dtype[Any]
-    precision: Precision
-    rows: int | None
-    typed: bool
-    stored: int
-    unfolded: int
+    dtype: np.dtype[Any]  # of the scores
+    precision: Precision  # of the scores; differs from `dtype` for bfloat16, which NumPy lacks
+    rows: int | None  # None if only reading the file shows it
+    typed: bool  # False if all columns are text
+    stored: int  # bytes of the file
+    unfolded: int  # bytes that the content takes in memory, as far as the file declares it
 
     def read(self, wanted: Wanted) -> Iterator[RawBlock]:
         """Yield the rows in order, block by block."""
@@ -366,12 +319,7 @@ class PredictionSource:
 
 
 class Parts(PredictionSource):
-    """Several files of one format, read one after the other. They have the same columns, in any order.
-
-    Args:
-        where: The folder or pattern, for messages.
-        sources: The files. Scores get the widest type among them.
-    """
+    """Several files of one format and with the same columns, in any order. Scores get the widest type among them."""
 
     def __init__(self, where: str, sources: Sequence[PredictionSource]) -> None:
         first = sources[0]
@@ -419,15 +367,7 @@ def check_columns_there(where: str, there: Sequence[str], layout: Layout) -> Non
 def check_unfolded(
     where: str, unfolded: int, stored: int, way_out: str = _STORE_AGAIN, *, most: int = _MOST_UNFOLDED
 ) -> None:
-    """Refuse a file that would take far more memory than it has bytes, before anything is allocated.
-
-    Args:
-        where: The file, for the message.
-        unfolded: Bytes that its content would take.
-        stored: Bytes of the file.
-        way_out: What the user can do.
-        most: The largest allowed ratio of the two.
-    """
+    """Refuse a file whose content would take far more memory than it has bytes, before anything is allocated."""
     if unfolded > max(_HARMLESS, most * stored):
         rule = f"unfold to at most {most} times its size"
         raise invalid(where, rule, f"{unfolded / 2**20:,.0f} MB in a file of {stored / 2**20:,.2f} MB", way_out)

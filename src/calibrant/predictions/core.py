@@ -39,7 +39,6 @@ from calibrant.predictions.rows import (
     check_rows,
     chunks,
     load_chunk,
-    log_probabilities_of,
     logits_of,
     probabilities_of,
     read_chunk,
@@ -450,7 +449,7 @@ class Predictions:
         """The logits as passed. Predictions made from probabilities have none and raise an error."""
         if self._kind == "logits":
             return self.scores
-        raise InvalidInput("These predictions were made from probabilities and have no logits. Use log_probabilities.")
+        raise InvalidInput("These predictions were made from probabilities and have no logits. Use as_logits.")
 
     def as_logits(self) -> NDArray[Any]:
         """Return the logits, or the logarithm of the probabilities, with 0 replaced by the smallest positive number.
@@ -507,12 +506,6 @@ class Predictions:
         """All probabilities as a new float64 array of shape (n, K). Use `chunks` for sets too large for that."""
         self.require_all_classes("This")
         return probabilities_of(self._scores[:], self._kind)
-
-    @property
-    def log_probabilities(self) -> NDArray[np.float64]:
-        """Log probabilities as a new float64 array of shape (n, K); minus infinity if a probability is 0."""
-        self.require_all_classes("This")
-        return log_probabilities_of(self._scores[:], self._kind)
 
     def chunks(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         """Yield a slice of row numbers and the float64 probabilities of these rows, until all rows are done.
@@ -747,19 +740,13 @@ class Predictions:
         return Table(repr(self), rows, ("row", "target", "predicted", "confidence", "right")).html()
 
 
-def load_part(part: Scan) -> Predictions:
-    """Read one part of a folder into memory."""
-    return Predictions._load(part, mmap=False)  # noqa: SLF001 (the same module)
+def load_part(part: Scan, *, mmap: bool = False) -> Predictions:
+    """Read one part of a folder into memory, or to disk."""
+    return Predictions._load(part, mmap=mmap)  # noqa: SLF001 (the same module)
 
 
 def in_order_of(class_names: tuple[str, ...] | None, predictions: Predictions, *, where: str) -> Predictions:
-    """Put columns and targets in the order of `class_names`, by the rules of `class_order`.
-
-    Args:
-        class_names: One per class, or None.
-        predictions: As many classes as there are names.
-        where: What the error calls them.
-    """
+    """Put columns and targets in the order of `class_names`, by the rules of `class_order`."""
     if not predictions.has_all_classes:  # there are no columns to order, and names decide
         return predictions
     order = class_order(class_names, predictions.class_names, predictions.n_classes, where=where)

@@ -62,15 +62,7 @@ _KNOWN = (*_SCORES, "targets", "ids", "class_names", "precision", CALIBRATED_BY)
 
 @dataclass(frozen=True)
 class Member:
-    """The header of an array.
-
-    Attributes:
-        info: Its entry in the list of members.
-        shape: Its shape.
-        dtype: A plain type: numbers, booleans or text.
-        order: "F" if the first index runs fastest, else "C".
-        start: Length of the header in bytes.
-    """
+    """The header of an array; `start` is its length in bytes, and `order` "F" if the first index runs fastest."""
 
     info: zipfile.ZipInfo
     shape: tuple[int, ...]
@@ -333,13 +325,13 @@ class NpzSource(PredictionSource):
         return rows, classes
 
     def on_disk(self) -> OnDisk | None:
-        """Return the scores in the file itself, unless they are compressed or of a foreign type."""
+        """Return the scores in the file itself, unless they are compressed, of a foreign type or stored by columns."""
         with Npz(self._path) as archive:
             offset = archive.offset(self._name)
-        if offset is None or self._member.dtype != self.dtype or self._top:
+        if offset is None or self._member.dtype != self.dtype or self._member.order == "F" or self._top:
             return None
         with self._path.open("rb") as handle:
-            return OnDisk(handle, self._shape, self.dtype, offset=offset, order=self._member.order, where=self.where)
+            return OnDisk(handle, self._shape, self.dtype, offset=offset, where=self.where)
 
     def read(self, wanted: Wanted) -> Iterator[RawBlock]:
         """Yield the rows in order. All arrays are read side by side."""

@@ -19,7 +19,6 @@ from calibrant.predictions.columns import (
     Labels,
     Parts,
     PredictionSource,
-    RawBlock,
     Wanted,
     as_class_names,
     check_id_lengths,
@@ -37,7 +36,6 @@ ENDINGS = f"{', '.join(_FIRST)} or {_LAST}"
 # Scores of more than a quarter of a gigabyte stay on disk with mmap="auto".
 _LARGE = 2**28
 
-Codes = NDArray[np.int64]
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|nan")
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
@@ -68,22 +66,14 @@ class Block:
 
 @dataclass(frozen=True)
 class Scan:
-    """A file of predictions whose rows are not read yet. Each iteration reads them again.
-
-    Attributes:
-        source: The file or files.
-        class_names: One per class, or None if classes have no names.
-        answers: All labels of a class and a score, in order; None for scores of all classes.
-        text_labels: Whether these are text, so that a label such as 12 is a name and no class number.
-        order: For each class, its place in the file; None if that is the same.
-        whole: For a part of a folder, all its files: all rows together decide whether targets are names or numbers.
-    """
+    """A file of predictions whose rows are not read yet. Each iteration reads them again."""
 
     source: PredictionSource
     class_names: tuple[str, ...] | None
-    order: tuple[int, ...] | None = None
-    answers: tuple[str, ...] | None = None
-    text_labels: bool = False
+    order: tuple[int, ...] | None = None  # for each class, its place in the file; None if that is the same
+    answers: tuple[str, ...] | None = None  # all labels of a class and a score, in order
+    text_labels: bool = False  # whether these are text, so that a label such as 12 is a name and no class number
+    # For a part of a folder, all its files: all rows together decide whether targets are names or numbers.
     whole: PredictionSource | None = None
 
     @property
@@ -174,20 +164,10 @@ class Scan:
         """
         if extras is None:
             extras = self.extras
-        wanted = Wanted(targets, ids, tuple(extras))
-        start = 0
-        for raw, codes, predicted in self.read(wanted):
-            yield Block(start, self._ordered(raw), codes, raw.ids, raw.extras, predicted)
-            start += raw.rows
+        return self.read(Wanted(targets, ids, tuple(extras)))
 
-    def _ordered(self, raw: RawBlock) -> NDArray[Any]:
-        assert raw.scores is not None
-        if self.order is None:
-            return raw.scores
-        return raw.scores[:, list(self.order)]
-
-    def read(self, wanted: Wanted) -> Iterator[tuple[RawBlock, Codes | None, Codes | None]]:
-        """Yield rows in the file's order of classes, with the numbers of targets and of predicted classes."""
+    def read(self, wanted: Wanted) -> Iterator[Block]:
+        """Yield the wanted columns block by block; scores that are not wanted have the shape (rows, 0)."""
         layout = self.source.layout
         names = names_or_numbers(self.class_names, self.n_classes)
         only_names = self.text_labels
@@ -203,23 +183,26 @@ class Scan:
             if raw.ids is not None and raw.ids.dtype.kind in "OU":
                 check_id_lengths(raw.ids)
             if raw.rows:
+                scores = raw.scores
+                if scores is None:
+                    scores = np.empty((raw.rows, 0))
+                elif self.order is not None:
+                    scores = scores[:, list(self.order)]
                 true = predicted = None
                 if raw.target is not None:
                     true = targets.codes(*raw.target, start)
                 if raw.predicted is not None:
                     predicted = answers.codes(*raw.predicted, start)
-                yield raw, true, predicted
+                yield Block(start, scores, true, raw.ids, raw.extras, predicted)
             start += raw.rows
 
     def column(self, name: str | None = None) -> Iterator[NDArray[Any]]:
         """Yield one column in blocks: an extra by its name, or the ids."""
-        if name is None:
-            for raw in self.source.read(Wanted(id=True, scores=False)):
-                if raw.ids is not None:
-                    yield raw.ids
-        else:
-            for raw in self.source.read(Wanted(extras=(name,), scores=False)):
-                yield raw.extras[name]
+        wanted = Wanted(id=True, scores=False) if name is None else Wanted(extras=(name,), scores=False)
+        for raw in self.source.read(wanted):
+            values = raw.ids if name is None else raw.extras[name]
+            assert values is not None
+            yield values
 
 
 def scan(
@@ -325,8 +308,7 @@ def _files_of_folder(folder: Path) -> list[Path]:
 class DistinctIds:
     """Refuses an id that occurs twice. It remembers eight bytes per row instead of the ids.
 
-    Args:
-        secret: Random bytes, the same for all processes that read parts of the same rows: they must hash alike.
+    Processes that read parts of the same rows must hash alike: `secret` are random bytes, the same for all of them.
     """
 
     def __init__(self, secret: bytes | None = None) -> None:
@@ -374,15 +356,7 @@ class DistinctIds:
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a whole file.
-
-    Attributes:
-        scores: In memory, or on disk.
-        targets: Class numbers.
-        ids: One per row, None, or a function that reads them.
-        extras: Other columns by name, in memory or read when they are used.
-        predicted: Numbers of the predicted classes, for a class and a score.
-    """
+    """The content of a whole file; scores, ids and extras in memory or on disk, where a function reads the ids."""
 
     scores: NDArray[Any] | OnDisk
     targets: NDArray[np.int64]
@@ -416,85 +390,85 @@ def load_content(opened: Scan, *, mmap: bool) -> Content:
         way_out = "Name their column: --columns target=COLUMN (columns= in Python)."
         there = shortened(opened.extras, 12) or "no other columns"
         raise invalid(opened.where, "have targets", f"scores and {there}", way_out)
-    if mmap and opened.answers is None:
-        content = _load_on_disk(opened)
+    on_disk = mmap and opened.answers is None
+    in_place = None
+    if on_disk and opened.order is None:
+        in_place = opened.source.on_disk()
+    columns = _Columns(opened, on_disk=on_disk)
+    blocks = columns.read(scores=in_place is None)
+    scores: NDArray[Any] | OnDisk
+    if in_place is not None:
+        scores = in_place
+        for _ in blocks:  # reads targets and ids
+            pass
+    elif on_disk:
+        scores = spool(blocks, opened.source.layout.width, opened.source.dtype)
     else:
-        content = _load_in_memory(opened)
-    rows = content.scores.shape[0]
-    check_shape(opened.kind, content.scores.shape, content.scores.dtype, opened.kind)
-    if opened.n_rows not in (None, rows):
-        raise invalid(opened.where, f"hold the {opened.n_rows} rows that it declares", rows)
-    return content
+        scores = _in_memory(blocks, opened)
+    check_shape(opened.kind, scores.shape, scores.dtype, opened.kind)
+    if opened.n_rows not in (None, scores.shape[0]):
+        raise invalid(opened.where, f"hold the {opened.n_rows} rows that it declares", scores.shape[0])
+    return columns.content(scores)
 
 
-def _load_in_memory(opened: Scan) -> Content:
-    # If the number of rows is declared, memory for the scores is taken once. Sources have compared it with the file.
-    declared = opened.n_rows
-    scores = [np.empty((declared or 0, opened.source.layout.width), opened.source.dtype)]
-    targets = [np.empty(0, np.int64)]
-    predicted: list[NDArray[np.int64]] = []
-    ids: list[NDArray[Any]] = []
-    extras: dict[str, list[NDArray[Any]]] = {name: [] for name in opened.extras}
+class _Columns:
+    """Collects what stands beside the scores; `on_disk` says whether ids and extras stay there."""
+
+    def __init__(self, opened: Scan, *, on_disk: bool) -> None:
+        self._scan = opened
+        self._on_disk = on_disk
+        self._targets = [np.empty(0, np.int64)]
+        self._predicted: list[NDArray[np.int64]] = []
+        self._ids: list[NDArray[Any]] = []
+        self._distinct = DistinctIds()
+        self._extras: dict[str, list[NDArray[Any]]] = {}
+        if not on_disk:
+            self._extras = {name: [] for name in opened.extras}
+
+    def read(self, *, scores: bool) -> Iterator[NDArray[Any]]:
+        """Read all rows, and yield their scores."""
+        for block in self._scan.read(Wanted(True, True, tuple(self._extras), scores)):
+            assert block.targets is not None
+            self._targets.append(block.targets)
+            if block.predicted is not None:
+                self._predicted.append(block.predicted)
+            if block.ids is not None and self._on_disk:
+                self._distinct.add(block.ids)
+            elif block.ids is not None:
+                self._ids.append(block.ids)
+            for name, column in self._extras.items():
+                column.append(block.extras[name])
+            yield block.scores
+
+    def content(self, scores: NDArray[Any] | OnDisk) -> Content:
+        """Put everything together."""
+        targets = np.concatenate(self._targets)
+        if not self._on_disk:
+            extras = {name: _typed(np.concatenate(column), self._scan) for name, column in self._extras.items()}
+            return Content(scores, targets, _joined(self._ids), extras, _joined(self._predicted))
+        self._distinct.check(self._scan.column)
+        ids = None
+        if self._scan.has_ids:
+            ids = partial(_column, self._scan, len(targets))
+        return Content(scores, targets, ids, _ExtrasOnDisk(self._scan, len(targets)))
+
+
+def _in_memory(blocks: Iterable[NDArray[Any]], opened: Scan) -> NDArray[Any]:
+    # If the number of rows is declared, memory is taken once. Sources have compared it with the file.
+    scores = np.empty((opened.n_rows or 0, opened.source.layout.width), opened.source.dtype)
+    if opened.n_rows is None:
+        return np.concatenate([scores, *blocks])
     rows = 0
-    for block in opened:
-        if declared is None:
-            scores.append(block.scores)
-        else:
-            scores[0][rows : rows + len(block)] = block.scores
+    for block in blocks:
+        scores[rows : rows + len(block)] = block
         rows += len(block)
-        assert block.targets is not None
-        targets.append(block.targets)
-        if block.predicted is not None:
-            predicted.append(block.predicted)
-        if block.ids is not None:
-            ids.append(block.ids)
-        for name, column in block.extras.items():
-            extras[name].append(column)
-    all_scores = np.concatenate(scores)
-    if declared is not None:
-        all_scores = scores[0][:rows]
-    return Content(
-        all_scores,
-        np.concatenate(targets),
-        _joined(ids),
-        {name: _typed(np.concatenate(column), opened) for name, column in extras.items() if column},
-        _joined(predicted),
-    )
+    return scores[:rows]
 
 
 def _joined(blocks: list[NDArray[Any]]) -> NDArray[Any] | None:
     if not blocks:
         return None
     return np.concatenate(blocks)
-
-
-def _load_on_disk(opened: Scan) -> Content:
-    targets = [np.empty(0, np.int64)]
-    distinct = DistinctIds()
-    in_place = None
-    if opened.order is None:
-        in_place = opened.source.on_disk()
-
-    def score_blocks() -> Iterator[NDArray[Any]]:
-        for raw, codes, _ in opened.read(Wanted(target=True, id=True, scores=in_place is None)):
-            assert codes is not None
-            targets.append(codes)
-            if raw.ids is not None:
-                distinct.add(raw.ids)
-            if raw.scores is not None:
-                yield opened._ordered(raw)  # noqa: SLF001 (the same module)
-
-    if in_place is None:
-        scores = spool(score_blocks(), opened.source.layout.width, opened.source.dtype)
-    else:
-        scores = in_place
-        list(score_blocks())  # yields nothing, but reads targets and ids
-    distinct.check(opened.column)
-    rows = scores.shape[0]
-    ids = None
-    if opened.has_ids:
-        ids = partial(_column, opened, rows)
-    return Content(scores, np.concatenate(targets), ids, _ExtrasOnDisk(opened, rows))
 
 
 def _column(opened: Scan, rows: int, name: str | None = None) -> NDArray[Any]:

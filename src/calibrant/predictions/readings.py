@@ -53,27 +53,16 @@ WHOLE = re.compile(r"([0-9]{1,9})(?:\.0*)?")
 
 @dataclass(frozen=True)
 class Layout:
-    """The meaning of each column.
-
-    Attributes:
-        kind: What the scores are.
-        headings: The columns of the scores: one per class, or a single one.
-        names: The class names of the headings; two for a single column of two classes, none for a class and a score.
-        target: The column of the targets, or None.
-        id: The column of the ids, or None.
-        extras: All other columns, except an index without a name.
-        predicted: The column of the predicted class, for a class and a score.
-        positive: The number of the class whose score the single heading is; None for scores of all classes.
-    """
+    """The meaning of each column."""
 
     kind: Kind
-    headings: tuple[str, ...]
-    names: tuple[str, ...]
+    headings: tuple[str, ...]  # the columns of the scores: one per class, or a single one
+    names: tuple[str, ...]  # of the classes; two for a single column of two classes, none for a class and a score
     target: str | None
     id: str | None
-    extras: tuple[str, ...]
-    predicted: str | None = None
-    positive: int | None = None
+    extras: tuple[str, ...]  # all other columns, except an index without a name
+    predicted: str | None = None  # the column of the predicted class, for a class and a score
+    positive: int | None = None  # the number of the class whose score the single heading is
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -95,14 +84,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Request:
-    """How a file is to be read.
-
-    Attributes:
-        kind: What the scores are, if the file does not say it.
-        columns: What `parse_columns` returns.
-        class_names: Names of the classes, if they are known.
-        like: The layout of the first file of a folder, for the others.
-    """
+    """What is known before a file is read; `like` is the layout of the first file of a folder, for the others."""
 
     kind: Kind | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -185,17 +167,7 @@ def _several(where: str, header: Sequence[str], readings: Mapping[str, str]) -> 
 
 @dataclass
 class _Table:
-    """A table on the way to its layout.
-
-    Attributes:
-        where: The file, for messages.
-        header: All columns.
-        kind: What the user says the scores are.
-        columns: What the user mapped.
-        roles: The column of each role.
-        others: Columns without a role.
-        look: Looks at cells.
-    """
+    """A table on the way to its layout; `kind` and `columns` come from the user, `others` have no role."""
 
     where: str
     header: Sequence[str]
@@ -291,19 +263,9 @@ class _Table:
 
 
 def layout(where: str, header: Sequence[str], request: Request, look: Look) -> Layout:
-    """Find the meaning of each column of a table.
-
-    Args:
-        where: The file, for messages.
-        header: Its columns.
-        request: How it is to be read.
-        look: Looks at cells, if the names of columns do not suffice.
-    """
+    """Find the meaning of each column of a table, from their names and, if these do not suffice, from cells."""
     kind, columns = request.kind, request.columns
     _refuse_separator(where, header)
-    again = first_repeated(header)
-    if again is not None:
-        raise InvalidInput(f"{where}: column {again[:40]!r} appears twice.")
     default = {"target": _TARGETS, "id": ("id",), "predicted": _PREDICTED, "confidence": tuple(_ONE_SCORE)}
     roles = find_roles(where, header, columns, {role: default[role] for role in ("target", "id", "predicted")})
     taken = {*roles.values(), *_INDEX}
@@ -329,7 +291,11 @@ def layout(where: str, header: Sequence[str], request: Request, look: Look) -> L
     numbers = [name for name in others if look.is_number(name)]
     if "positive" in columns and len(numbers) == 1:
         return table.single("scores", numbers[0], None)
-    raise _no_scores(where, header)
+    rule = "have scores: columns like probability_cat, columns named like the labels, or predicted and confidence"
+    way_out = ""
+    if header:
+        way_out = "Name them: --columns 'scores=PATTERN', or predicted=COLUMN,confidence=COLUMN."
+    raise invalid(where, rule, shortened(header, 12) or "no columns", way_out)
 
 
 def _by_prefix(table: _Table) -> tuple[str, dict[str, str]] | None:
@@ -402,14 +368,6 @@ def plain_label(label: str) -> str:
     if whole:
         return str(int(whole[1]))
     return label.strip()
-
-
-def _no_scores(where: str, header: Sequence[str]) -> InvalidInput:
-    rule = "have scores: columns like probability_cat, columns named like the labels, or predicted and confidence"
-    way_out = ""
-    if header:
-        way_out = "Name them: --columns 'scores=PATTERN', or predicted=COLUMN,confidence=COLUMN."
-    return invalid(where, rule, shortened(header, 12) or "no columns", way_out)
 
 
 def _refuse_separator(where: str, header: Sequence[str]) -> None:

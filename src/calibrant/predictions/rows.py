@@ -31,8 +31,12 @@ PRECISIONS: dict[int, Precision] = {2: "float16", 4: "float32", 8: "float64"}
 SUM_TOLERANCE: dict[Precision, float] = {"float16": 1e-3, "bfloat16": 5e-3, "float32": 1e-4, "float64": 1e-4}
 # Fewer rows than this may look like probabilities by chance.
 _FEWEST_TO_WARN = 10
-# A row of a hundred probabilities with three digits can miss 1 by this much.
+# Sums of decimals, computed in binary, may be beyond a limit by this much of it: 1.0001 becomes 1.0001000000000002.
+_SUM_SLACK = 1.0 + 1e-6
+# A row of a hundred probabilities with three digits can miss 1 by this much. Beyond it, mass may be missing.
 _ROUNDED = 0.05
+# Numbers with more decimals are not rounded in a way that matters for sums.
+_MOST_DECIMALS = 9
 # Entries of a chunk. Half a million float64 are 4 MB: a chunk and its temporaries stay in the processor's cache, and
 # memory beyond the input stays far below 50 MB for any number of classes.
 CHUNK_ENTRIES = 2**19
@@ -140,11 +144,7 @@ def warn_if_probabilities(logits: NDArray[Any], *, stacklevel: int) -> None:
 def refuse_scores(name: str, scores: NDArray[Any], first_row: int, tolerance: float | None) -> None:
     """Raise an error for the first bad row of a chunk that failed the fast test; return if all rows are correct.
 
-    Args:
-        name: The argument to name.
-        scores: Rows of a chunk.
-        first_row: Index of the chunk's first row.
-        tolerance: For probabilities, how far a row's sum may be from 1; None for logits.
+    `tolerance` says how far a row's sum may be from 1; None for logits.
     """
     wide = scores.astype(np.float64)
     _refuse_cells(name, "be finite", wide, ~np.isfinite(wide), first_row, "Leave such rows out or find their cause.")
@@ -152,7 +152,7 @@ def refuse_scores(name: str, scores: NDArray[Any], first_row: int, tolerance: fl
         return
     _refuse_cells(name, "not be negative", wide, wide < 0, first_row, "For logits use from_logits.")
     total = wide.sum(axis=1)
-    off = np.abs(total - 1.0) > tolerance
+    off = sums_beyond(total, tolerance)
     if off.any():
         row = int(np.argmax(off))
         way_out = "Rows are never renormalised silently: for logits use from_logits, else divide rows by their sums."
@@ -162,6 +162,29 @@ def refuse_scores(name: str, scores: NDArray[Any], first_row: int, tolerance: fl
             way_out = "These look like percentages: divide them by 100."
         rule = f"sum to 1 within {tolerance:g} in every row"
         raise invalid(name, rule, f"{total[row]:.6g} in row {first_row + row}", way_out)
+
+
+def sums_beyond(totals: NDArray[np.float64], tolerance: float) -> NDArray[np.bool_]:
+    """Tell which sums of rows miss 1 by more than the tolerance."""
+    return np.asarray(np.abs(totals - 1.0) > tolerance * _SUM_SLACK)
+
+
+def decimals_of(values: NDArray[np.float64], least: int = 0) -> int:
+    """Return the fewest decimals, `least` or more, with which all values can be written; ten if nine do not suffice."""
+    for decimals in range(least, _MOST_DECIMALS + 1):
+        scale = 10.0**decimals
+        # A quotient of whole numbers is the same float as the decimal that a file has.
+        if (np.rint(values * scale) / scale == values).all():
+            return decimals
+    return _MOST_DECIMALS + 1
+
+
+def tolerance_of_decimals(decimals: int, classes: int) -> float:
+    """Return how far from 1 a row's sum may be if each of its probabilities was rounded to so many decimals."""
+    tolerance = SUM_TOLERANCE["float64"]
+    if decimals > _MOST_DECIMALS:
+        return tolerance
+    return tolerance + min(classes * 0.5 * 10.0**-decimals, _ROUNDED)
 
 
 def _refuse_cells(
@@ -174,19 +197,13 @@ def _refuse_cells(
 
 @dataclass(frozen=True)
 class Rows:
-    """The numbers that are kept for each row.
-
-    Attributes:
-        kind: "logits" or "probabilities".
-        confidence: Top probability, float64.
-        predicted: First class that has it, int64.
-        of_target: The NLL for logits, the probability of the target for probabilities, float64. Many metrics do not
-            need the NLL, and the logarithm costs as much as everything else.
-    """
+    """The numbers that are kept for each row."""
 
     kind: Kind
-    confidence: NDArray[np.float64]
-    predicted: NDArray[np.int64]
+    confidence: NDArray[np.float64]  # top probability
+    predicted: NDArray[np.int64]  # first class that has it
+    # The NLL for logits, the probability of the target for probabilities: many metrics do not need the NLL, and the
+    # logarithm costs as much as everything else.
     of_target: NDArray[np.float64]
 
     @classmethod
@@ -291,26 +308,6 @@ def check_rows(scores: "NDArray[Any] | OnDisk", targets: NDArray[np.int64], kind
 
     share(one, list(chunks(rows, classes)))
     return found.frozen()
-
-
-def check_tops(
-    scores: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Check every row and compute its confidence and prediction only, in the narrow types of the computation."""
-    found: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
-
-    def one(part: slice) -> None:
-        chunk = load_chunk(scores, part)
-        if kind == "logits":
-            found[part.start] = _read_logits(chunk, targets[part], part.start)[:2]
-        else:
-            found[part.start] = _read_probabilities(chunk, precision, part.start)
-
-    share(one, list(chunks(*scores.shape)))
-    if len(found) > 1:
-        in_order = [found[start] for start in sorted(found)]
-        return np.concatenate([top for top, _ in in_order]), np.concatenate([first for _, first in in_order])
-    return found[0]
 
 
 def read_chunk(chunk: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision, part: slice) -> Rows:
@@ -421,17 +418,6 @@ def probabilities_of(chunk: NDArray[Any], kind: Kind) -> NDArray[np.float64]:
     return powers
 
 
-def log_probabilities_of(scores: NDArray[Any], kind: Kind) -> NDArray[np.float64]:
-    """Return float64 log probabilities, minus infinity for a probability of 0, as a new array."""
-    if kind == "probabilities":
-        with np.errstate(divide="ignore"):
-            return np.log(np.asarray(scores, dtype=np.float64))
-    with np.errstate(over="ignore"):
-        shifted = _minus_top(scores, _top(scores, _columns(scores))[0])
-        shifted -= np.log(np.exp(shifted).sum(axis=1))[:, None]
-    return shifted
-
-
 def logits_of(scores: NDArray[Any], kind: Kind, precision: Precision) -> NDArray[Any]:
     """Return logits unchanged, or log probabilities, with 0 replaced by the smallest number of `precision`."""
     if kind == "logits":
@@ -463,7 +449,6 @@ class OnDisk:
         dtype: np.dtype[Any],
         *,
         offset: int = 0,
-        order: Literal["F", "C"] = "C",
         where: str = "a temporary file",
     ) -> None:
         self._file = os.fdopen(os.dup(handle.fileno()), "rb", buffering=0)
@@ -472,7 +457,6 @@ class OnDisk:
         self.shape = shape
         self.dtype = dtype
         self._offset = offset
-        self._order = order
         self._where = where
 
     def __getitem__(self, rows: slice | NDArray[Any]) -> NDArray[Any]:
@@ -493,19 +477,9 @@ class OnDisk:
         return np.asarray, (self[:],)
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
-        rows, columns = self.shape
-        result = np.empty((stop - start, columns), self.dtype, order=self._order)
-        if self._order == "C":
-            self._fill(result, start * columns)
-        else:
-            for column in range(columns):
-                self._fill(result[:, column], column * rows + start)
-        return result
-
-    def _fill(self, array: NDArray[Any], first: int) -> None:
-        """Fill a contiguous array with the entries of the file from number `first` on."""
-        content = array.reshape(-1).view(np.uint8)
-        place = self._offset + first * self.dtype.itemsize
+        result = np.empty((stop - start, self.shape[1]), self.dtype)
+        content = result.reshape(-1).view(np.uint8)
+        place = self._offset + start * self.shape[1] * self.dtype.itemsize
         while content.size:
             try:
                 with self._lock:
@@ -517,6 +491,7 @@ class OnDisk:
                 raise InvalidInput(f"{self._where} was cut off while it was read. Write it again, then start again.")
             content = content[count:]
             place += count
+        return result
 
 
 def spool(blocks: Iterable[NDArray[Any]], columns: int, dtype: np.dtype[Any]) -> OnDisk:

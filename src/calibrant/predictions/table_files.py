@@ -2,7 +2,9 @@
 
 import csv
 import io
+import math
 import re
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import CalibrantWarning, InvalidInput, invalid
 from calibrant.files import parse_json, reading
 from calibrant.predictions.columns import (
     PredictionSource,
@@ -27,7 +29,14 @@ from calibrant.predictions.columns import (
     texts,
 )
 from calibrant.predictions.readings import Layout, Request, first_repeated, layout
-from calibrant.predictions.rows import both_classes
+from calibrant.predictions.rows import (
+    SUM_TOLERANCE,
+    both_classes,
+    decimals_of,
+    refuse_scores,
+    sums_beyond,
+    tolerance_of_decimals,
+)
 
 # Bytes of CSV that are read at once, and therefore the longest row.
 _CSV_BYTES = 2**22
@@ -62,6 +71,9 @@ class _TableSource(PredictionSource):
             self.stored = path.stat().st_size
 
     def _find_layout(self, header: Sequence[str], request: Request) -> Layout:
+        again = first_repeated(header)
+        if again is not None:
+            raise InvalidInput(f"{self.where}: column {again[:40]!r} appears twice.")
         if request.like is None:
             return layout(self.where, header, request, self)
         check_columns_there(self.where, header, request.like)
@@ -97,9 +109,7 @@ class _TableSource(PredictionSource):
     def _block(self, batch: Any, start: int, wanted: Wanted) -> RawBlock:
         scores = target = predicted = ids = None
         if wanted.scores:
-            scores = np.empty((batch.num_rows, len(self.layout.headings)), self.dtype)
-            for index, heading in enumerate(self.layout.headings):
-                scores[:, index] = self._whole(batch, heading, start).to_numpy(zero_copy_only=False)
+            scores = self._scores(batch, start)
             if self.layout.positive is not None:
                 scores = both_classes(scores, self.layout.kind, start)
                 if self.layout.positive == 0:
@@ -110,8 +120,15 @@ class _TableSource(PredictionSource):
             target = _encode(self._whole(batch, self.layout.target, start))
         if wanted.id and self.layout.id is not None:
             ids = _values(self._whole(batch, self.layout.id, start))
-        extras = {name: _shared_values(batch.column(name)) for name in wanted.extras}
+        extras = {name: _values(batch.column(name)) for name in wanted.extras}
         return RawBlock(batch.num_rows, scores, target, predicted, ids, extras)
+
+    def _scores(self, batch: Any, start: int) -> NDArray[Any]:
+        """Return the scores as the file has them."""
+        scores = np.empty((batch.num_rows, len(self.layout.headings)), self.dtype)
+        for index, heading in enumerate(self.layout.headings):
+            scores[:, index] = self._whole(batch, heading, start).to_numpy(zero_copy_only=False)
+        return scores
 
     def _whole(self, batch: Any, name: str, start: int) -> Any:
         """Return a column, which must not have missing values."""
@@ -123,10 +140,14 @@ class _TableSource(PredictionSource):
 
 
 class CsvSource(_TableSource):
-    """One CSV file in UTF-8. Scores become float64, everything else stays text."""
+    """One CSV file in UTF-8. Scores become float64, everything else stays text.
+
+    Text is often rounded. Rows of probabilities that miss 1 because of that are divided by their sums.
+    """
 
     typed = False
     unfolded = 0  # text takes about as much memory as the file
+    _sum_tolerance: float | None = None  # known once it was needed
 
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
@@ -143,6 +164,42 @@ class CsvSource(_TableSource):
     def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
         types = {**dict.fromkeys(names, pa.string()), **dict.fromkeys(scores, pa.float64())}
         return _csv_batches(self._path, self._header, types or {self._header[0]: pa.string()})
+
+    def _scores(self, batch: Any, start: int) -> NDArray[Any]:
+        scores = super()._scores(batch, start)
+        layout = self.layout
+        if layout.kind != "probabilities" or layout.positive is not None:
+            return scores
+        totals = scores.sum(axis=1)
+        off = sums_beyond(totals, SUM_TOLERANCE["float64"])
+        if off.any():
+            if self._sum_tolerance is None:
+                self._sum_tolerance = self._find_sum_tolerance()
+            refuse_scores(f"{self.where}: probabilities", scores, start, self._sum_tolerance)
+            scores[off] /= totals[off, None]
+        return scores
+
+    def _find_sum_tolerance(self) -> float:
+        """Find how the whole file was rounded, and warn. Blocks may differ: all rows together decide."""
+        decimals = count = rows = 0
+        largest = 0.0
+        for batch in self._batches((), self.layout.headings):
+            scores = super()._scores(batch, rows)
+            refuse_scores(f"{self.where}: probabilities", scores, rows, math.inf)
+            decimals = decimals_of(scores, decimals)
+            totals = scores.sum(axis=1)
+            count += int(sums_beyond(totals, SUM_TOLERANCE["float64"]).sum())
+            largest = max(largest, float(np.abs(totals - 1.0).max(initial=0.0)))
+            rows += batch.num_rows
+        tolerance = tolerance_of_decimals(decimals, len(self.layout.headings))
+        if not sums_beyond(np.asarray(1.0 + largest), tolerance):
+            warnings.warn(
+                f"{self.where}: {count} of {rows} rows do not sum to 1, by up to {largest:.2g}. Probabilities that are "
+                f"rounded to {decimals} decimals can miss it by that much. These rows were divided by their sums.",
+                CalibrantWarning,
+                stacklevel=2,
+            )
+        return tolerance
 
     def is_number(self, column: str) -> bool:
         """Whether a column holds numbers, as far as its first rows show."""
@@ -232,9 +289,6 @@ class ParquetSource(_TableSource):
 
     def _check_types(self, schema: Any) -> None:
         own = self.layout.beside_scores
-        for name in (*own, *self.layout.headings, *self.layout.extras):
-            if schema.names.count(name) > 1:
-                raise invalid(self.where, "name each column once", f"{name[:40]!r} twice")
         for name in (*own, *self.layout.extras):
             if not _is_plain(schema.field(name).type):
                 rule = "have one number, text or date per row"
@@ -415,10 +469,7 @@ def _csv_error(where: str, message: str, header: Sequence[str]) -> InvalidInput:
 def open_parquet(path: Path, texts: Sequence[str] = ()) -> Iterator[Any]:
     """Open a Parquet file with a small read buffer and checksums of pages.
 
-    Args:
-        path: The file.
-        texts: Columns that keep their dictionary, so that a long text which the file holds once is not copied for every
-            row.
+    Columns in `texts` keep their dictionary, so that a long text which the file holds once is not copied for each row.
     """
     with (
         _parquet_errors(path),
@@ -468,21 +519,13 @@ def _encode(column: Any) -> tuple[list[Any], NDArray[Any]]:
 
 
 def _values(column: Any) -> NDArray[Any]:
-    """Return a column of numbers or text as an array."""
-    if _is_text(column.type):
-        strings: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-        return strings
-    return _shared_values(column)
-
-
-def _shared_values(column: Any) -> NDArray[Any]:
     """Return numbers, or strings of which equal ones are one object, so that a column of groups takes 8 bytes per row.
 
     Missing numbers become NaN, missing strings "".
     """
     kind = column.type
     if pa.types.is_dictionary(kind) and not _is_text(kind.value_type):
-        return _shared_values(column.dictionary_decode())
+        return _values(column.dictionary_decode())
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
         if values.dtype == object:
@@ -504,15 +547,10 @@ def table_columns(path: Path) -> list[str]:
 
 
 def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, list[Any]]:
-    """Read a small table that is not predictions, such as decisions, labels, groups or costs.
+    """Read a small `.csv` or `.parquet` table that is not predictions, such as decisions, labels, groups or costs.
 
-    Args:
-        path: A `.csv` or `.parquet` file.
-        wanted: Names of the columns to read, if the file has them; None for all.
-
-    Returns:
-        The columns by name. Those of CSV are text. Lists of texts are read from Parquet; other lists
-        and bytes are left out. Equal values are one object.
+    Without `wanted`, all columns are read. Columns of CSV are text. Lists of texts are read from Parquet; other lists
+    and bytes are left out. Equal values are one object.
     """
     header = table_columns(path)
     again = first_repeated(header)
@@ -573,14 +611,9 @@ def _suffix(path: Path) -> str:
 
 @contextmanager
 def table_writer(handle: IO[bytes], suffix: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Give a function that appends rows to an open file.
+    """Give a function that appends rows, columns by name, to an open `.csv` or `.parquet` file.
 
-    Args:
-        handle: The file.
-        suffix: ".csv" or ".parquet". CSV gets the shortest decimals that give the same numbers back.
-
-    Yields:
-        A function of columns by name: arrays or lists of the same length. Parquet also takes lists of texts as cells.
+    CSV gets the shortest decimals that give the same numbers back. Parquet also takes lists of texts as cells.
     """
     if suffix == ".csv":
         yield _CsvWriter(handle).write

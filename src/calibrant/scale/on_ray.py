@@ -29,14 +29,7 @@ _CONNECT_SECONDS = 5.0
 
 
 class RayExecutor:
-    """A Ray cluster, or Ray on this machine alone.
-
-    Args:
-        address: See `make_executor`.
-
-    Raises:
-        InvalidInput: Ray is not installed, or there is no cluster at the address.
-    """
+    """A Ray cluster, or Ray on this machine alone; `make_executor` explains the address."""
 
     def __init__(self, address: str | None = None) -> None:
         # Ray prints remarks about lost workers on standard output, where programs expect JSON.

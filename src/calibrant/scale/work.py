@@ -1,4 +1,4 @@
-"""One interface for work that is spread out: fold a function over parts, or run tasks, on any executor."""
+"""One interface for work that is spread out: apply a function to parts, or run tasks, on any executor."""
 
 import multiprocessing
 import os
@@ -52,17 +52,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a task ended.
-
-    Attributes:
-        task: Name of the task.
-        code: Exit code. A negative number is the signal that killed the process.
-        message: Why the task failed: the last line of its output, or the signal. Empty if it did not fail.
-    """
+    """How a task ended."""
 
     task: str
-    code: int
-    message: str
+    code: int  # a negative number is the signal that killed the process
+    message: str  # why it failed: the last line of its output, or the signal; empty if it did not fail
 
 
 class Executor(Protocol):
@@ -87,16 +81,6 @@ class Executor(Protocol):
         """Raise if a machine of this executor does not see these files."""
 
 
-class Accumulator(Protocol):
-    """Collects the results of parts, one after the other."""
-
-    def merge(self, result: Any, /) -> None:
-        """Add the result of the next part."""
-
-
-AccumulatorType = TypeVar("AccumulatorType", bound=Accumulator)
-
-
 def map_parts(
     function: Callable[[Part], Result], parts: Sequence[Part], executor: Executor | None = None
 ) -> Iterator[Result]:
@@ -110,22 +94,6 @@ def map_parts(
     if executor is None:
         return map(function, parts)
     return executor.map(function, parts)
-
-
-def fold(
-    function: Callable[[Part], Any], parts: Sequence[Part], into: AccumulatorType, *, executor: Executor | None = None
-) -> AccumulatorType:
-    """Apply a function to each part as `map_parts` does, and call `into.merge` with each result, in order.
-
-    >>> from collections import Counter
-    >>> class Letters(Counter):
-    ...     merge = Counter.update
-    >>> fold(str.upper, ["ab", "b"], Letters())
-    Letters({'B': 2, 'A': 1})
-    """
-    for result in map_parts(function, parts, executor):
-        into.merge(result)
-    return into
 
 
 def run_tasks(
@@ -230,7 +198,7 @@ class Processes:
         """Return the tasks that have ended since the last call."""
         ended = []
         for slot, child in list(self._running.items()):
-            if child.has_ended():
+            if child.process.poll() is not None:
                 del self._running[slot]
                 ended.append(child.wait())
         return ended
@@ -277,13 +245,7 @@ def _set_up_worker() -> None:
 
 
 class ChildProcess:
-    """A process that runs a task.
-
-    Args:
-        task: The task.
-        variables: Environment of the process; that of the task is added.
-        folder: Working directory. None: that of this process.
-    """
+    """A process that runs a task; that of the task is added to its environment `variables`."""
 
     def __init__(self, task: Task, variables: Mapping[str, str], folder: Path | None = None) -> None:
         self.task = task
@@ -291,7 +253,7 @@ class ChildProcess:
             task.log.parent.mkdir(parents=True, exist_ok=True)
             with task.log.open("ab") as log:
                 # Nothing is written to standard input. The task ends when the system closes it: see `task_main`.
-                self._process = subprocess.Popen(  # noqa: S603 (a list, no shell, our own interpreter)
+                self.process = subprocess.Popen(  # noqa: S603 (a list, no shell, our own interpreter)
                     [sys.executable, "-m", task.module, *task.arguments],
                     stdin=subprocess.PIPE,
                     stdout=log,
@@ -303,15 +265,11 @@ class ChildProcess:
         except OSError as error:
             raise output_error(task.log, error) from error
 
-    def has_ended(self) -> bool:
-        """Return whether the process has ended."""
-        return self._process.poll() is not None
-
     def wait(self) -> Ended:
         """Wait until the process ends, and return how it ended."""
-        code = self._process.wait()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        code = self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         message = ""
         if code < 0:
             message = f"killed by {signal.Signals(-code).name}"
@@ -322,18 +280,14 @@ class ChildProcess:
     def kill(self) -> None:
         """End the process and every process that it started."""
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.wait()
 
 
 def task_environment(inherited: Mapping[str, str], slot: int, jobs: int, gpus: int | None = None) -> dict[str, str]:
     """Return the environment of a task: its share of the cores, and one GPU if there are several.
 
-    Args:
-        inherited: Environment of this process. A number of threads that it sets is kept.
-        slot: Which of the jobs the task is, from 0.
-        jobs: How many tasks run at once.
-        gpus: Number of GPUs of this machine. None: ask torch.
+    A number of threads that this process inherited is kept. Without `gpus`, torch counts them.
 
     >>> task_environment({"OMP_NUM_THREADS": "4"}, slot=1, jobs=2, gpus=2)
     {'OMP_NUM_THREADS': '4', 'CUDA_VISIBLE_DEVICES': '1'}
