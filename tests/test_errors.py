@@ -1,6 +1,8 @@
 import importlib
 import importlib.metadata
 import logging
+import os
+import subprocess
 import sys
 
 import pytest
@@ -40,6 +42,27 @@ def test_a_torchvision_that_does_not_fit_is_one_line_with_two_ways_out(unusable_
         "timm cannot be imported, because the installed torchvision does not fit torch (operator torchvision::nms "
         "is missing). Install the pair: pip install -U 'calibrant[vision]'; or: pip uninstall torchvision."
     )
+
+
+def test_a_torchvision_that_does_not_fit_does_not_break_what_needs_none(unusable_torchvision):
+    pytest.importorskip("lightning")
+    program = """
+from calibrant.training import Recipe
+from calibrant.training.setup import make_fabric
+import calibrant.integrations.lightning, calibrant.integrations.meters
+from calibrant.training.models import build_model
+make_fabric(Recipe(engine={"accelerator": "cpu"}))
+build_model("torchvision:resnet18", n_classes=2, image_shape=(3, 32, 32))
+"""
+    paths = os.pathsep.join([str(unusable_torchvision), *sys.path])
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "InvalidInput: torchvision cannot be imported, because the installed torchvision does not" in ran.stderr
 
 
 def test_a_missing_library_names_its_extra_and_other_errors_stay_what_they_are():

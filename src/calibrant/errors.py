@@ -1,11 +1,16 @@
 """Errors and their messages: the argument, the rule, the value, and what to do."""
 
 import logging
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError
+from importlib.util import find_spec
 from os import sep
 from traceback import extract_tb
+from typing import Any
 from unicodedata import category
 
 # Unicode categories: control, format (which includes changes of direction), surrogates.
@@ -116,13 +121,18 @@ def one_line(text: object, most: int = 400) -> str:
 def importing(needed_by: str, name: str, extra: str) -> Iterator[None]:
     """Raise `InvalidInput` if a library is missing, or if torchvision was built for another torch.
 
-    Lightning and torchmetrics import torchvision if it is installed, although nothing here needs it.
+    Lightning and torchmetrics import torchvision if it is installed, although nothing here needs it. One that cannot
+    be imported is hidden from them, so that installing it beside a CPU build of torch does not break training.
     """
+    if name in ("Lightning", "torchmetrics"):
+        _hide_unusable_torchvision()
+    fault = _UNUSABLE.get(name, "")
     try:
         yield
     except (ImportError, RuntimeError, OSError, AttributeError) as error:
         if any(f"{sep}torchvision{sep}" in frame.filename for frame in extract_tb(error.__traceback__)):
             fault = one_line(error, most=100)
+        if fault:
             raise InvalidInput(
                 f"{name} cannot be imported, because the installed torchvision does not fit torch ({fault}). "
                 "Install the pair: pip install -U 'calibrant[vision]'; or: pip uninstall torchvision."
@@ -130,6 +140,32 @@ def importing(needed_by: str, name: str, extra: str) -> Iterator[None]:
         if not isinstance(error, ImportError):
             raise
         raise InvalidInput(f"{needed_by} needs {name}. Install it with: pip install 'calibrant[{extra}]'") from error
+
+
+# Why torchvision cannot be used in this process; empty if it can, or if nobody has tried.
+_UNUSABLE: dict[str, str] = {}
+
+
+def _hide_unusable_torchvision() -> None:
+    """Let libraries take torchvision for missing if it is installed and cannot be imported."""
+    if "torchvision" in sys.modules or find_spec("torchvision") is None:
+        return
+    try:
+        import_module("torchvision")
+    except Exception as error:  # noqa: BLE001 (a build for another torch fails in many ways)
+        imports: Any = import_module("lightning_utilities.core.imports")
+        _UNUSABLE["torchvision"] = one_line(error, most=100)
+        for module in [module for module in sys.modules if module.partition(".")[0] == "torchvision"]:
+            del sys.modules[module]
+        sys.modules["torchvision"] = None  # type: ignore[assignment]  # Python's way to say that it is missing
+        installed = imports._version  # noqa: SLF001 (they ask for the version and do not try the import)
+
+        def version(name: str) -> str:
+            if name == "torchvision":
+                raise PackageNotFoundError(name)
+            return str(installed(name))
+
+        imports._version = version  # noqa: SLF001
 
 
 def our_fault(error: BaseException) -> str:
