@@ -63,7 +63,6 @@ def test_a_captured_step_follows_the_learning_rate(big_toy, toy_recipe):
 
 
 VARIANTS = {
-    "mixup": {"data__mixup": 0.4, "method__name": "bsce-gra", "method__options": {}},
     "adafocal": {"method__name": "adafocal", "method__options": {"adafocal_bins": 3, "adafocal_switch": 0.9}},
     "sam": {"optimiser__sam": 0.1},
     "sam and adamw": {"optimiser__sam": 0.1, "optimiser__name": "adamw", "optimiser__lr": 0.001},

@@ -232,11 +232,8 @@ def test_two_processes_equal_one_on_the_digits(children, tmp_path):
     assert_equal_but_for_rounding(Run(folder), expected, tolerance=1e-10)
 
 
-def test_two_processes_equal_one_with_mixup_sharpness_aware_steps_and_an_adaptive_loss(children, make_toy, tmp_path):
-    """108 training samples in batches of 36: each process holds an even number of every batch.
-
-    Only the first process validates; the exponents of the others follow it.
-    """
+def test_two_processes_equal_one_with_sharpness_aware_steps_and_an_adaptive_loss(children, make_toy, tmp_path):
+    """Only the first process validates; the exponents of the others follow it."""
     toy = make_toy(samples=120)
     arrays = {"x_train": toy.train.images[:, 0].numpy(), "y_train": toy.train.labels.numpy()}
     arrays |= {"x_test": toy.test.images[:, 0].numpy(), "y_test": toy.test.labels.numpy()}
@@ -253,7 +250,7 @@ def test_two_processes_equal_one_with_mixup_sharpness_aware_steps_and_an_adaptiv
             "--set",
             "optimiser.lr=0.05",
         ),
-        *("--set", "data.mixup=0.4", "--set", "optimiser.sam=0.1"),
+        *("--set", "optimiser.sam=0.1"),
         *("--set", "method.options.adafocal_bins=3", "--set", "method.options.adafocal_switch=0.9"),
     ]
     one = children.start("train", *settings, "--out", tmp_path / "one")

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -33,47 +32,9 @@ _MOST_WORKERS = 16
 
 
 @dataclass(frozen=True)
-class Mixed:
-    """What was mixed into a batch: the labels of the smaller parts `[B]`, and the share of the larger ones (0-dim)."""
-
-    partners: Tensor
-    share: Tensor
-
-
-class Mixup:
-    """Mixes each batch with itself, rolled by half of its length (mixup, Zhang et al. 2018).
-
-    Sample i becomes `share * x_i + (1 - share) * x_j`, and its loss is `share * loss(y_i) + (1 - share) * loss(y_j)`.
-    One share is drawn for each batch from Beta(alpha, alpha), and the larger of it and the rest is taken: each pair is
-    mixed both ways round, so this gives the same mixtures, and a mixed sample has the label of its larger part. The
-    shares of an epoch are a tensor on the device: a captured step reads its own at each replay.
-
-    With an even number of samples for each process the pairs of a full batch do not depend on the number of processes.
-    """
-
-    def __init__(self, alpha: float, *, steps: int, seed: int, device: torch.device, dtype: torch.dtype) -> None:
-        self.alpha, self.seed = alpha, seed
-        self.shares = torch.ones(steps, device=device, dtype=dtype)
-
-    def begin(self, epoch: int) -> None:
-        """Draw the shares of an epoch, from the seed and the epoch alone."""
-        generator = np.random.default_rng(derive_seed(self.seed, "mixup", epoch))
-        drawn = generator.beta(self.alpha, self.alpha, len(self.shares))
-        self.shares.copy_(torch.from_numpy(np.maximum(drawn, 1 - drawn)))
-
-    def __call__(self, images: Tensor, targets: Tensor, step: Tensor | int) -> tuple[Tensor, Mixed]:
-        """The mixed images of the epoch's batch number `step`, and what was mixed into them."""
-        half = len(targets) // 2
-        # Not `shares[step]`: with a tensor of one number torch asks the host for it, which no capture allows.
-        share = self.shares[step] if isinstance(step, int) else self.shares.index_select(0, step.reshape(1)).squeeze(0)
-        return images.lerp(images.roll(half, 0), 1 - share), Mixed(targets.roll(half, 0), share)
-
-
-@dataclass(frozen=True)
 class TrainingBatch:
     """What a step trains on: images ready for the network, targets, and indices into the training set.
 
-    `mixed` holds what was mixed into the images, if anything; targets and indices are those of the larger parts.
     `total` is the number of samples over all processes; of a small last batch some processes may hold none.
     """
 
@@ -81,14 +42,10 @@ class TrainingBatch:
     targets: Tensor
     indices: Tensor
     total: int
-    mixed: Mixed | None = None
 
     def __getitem__(self, here: slice) -> "TrainingBatch":
         """A part of the batch."""
-        mixed = self.mixed
-        if mixed is not None:
-            mixed = Mixed(mixed.partners[here], mixed.share)
-        return TrainingBatch(self.images[here], self.targets[here], self.indices[here], self.total, mixed)
+        return TrainingBatch(self.images[here], self.targets[here], self.indices[here], self.total)
 
 
 class Preparation:
@@ -246,18 +203,15 @@ class ResidentBatches:
         preparation: Preparation,
         *,
         batch_size: int,
-        mixup: Mixup | None = None,
     ) -> None:
         self.images, self.labels = images, labels
-        self.tables, self.preparation, self.mixup = tables, preparation, mixup
+        self.tables, self.preparation = tables, preparation
         self.batch_size = batch_size
         self._steps = torch.arange(batch_size, device=images.device)
 
     def begin(self, epoch: int) -> None:
         """Lay out an epoch."""
         self.tables.begin(epoch)
-        if self.mixup is not None:
-            self.mixup.begin(epoch)
 
     def take(self, total: int) -> TrainingBatch:
         """This rank's part of the next global batch; only tensor operations, so it can be captured."""
@@ -266,11 +220,8 @@ class ResidentBatches:
         positions = tables.cursor + self._steps[:size]
         indices = tables.order[positions]
         images = self.preparation(self.images[indices], tables.offsets[positions], tables.flips[positions])
-        targets, mixed = self.labels[indices], None
-        if self.mixup is not None:
-            images, mixed = self.mixup(images, targets, tables.cursor // self.batch_size)
         tables.cursor += size
-        return TrainingBatch(images, targets, indices, total, mixed)
+        return TrainingBatch(images, self.labels[indices], indices, total)
 
     def batches(self) -> Iterator[TrainingBatch]:
         """The epoch's batches."""
@@ -295,9 +246,8 @@ class LoaderBatches:
         batch_size: int,
         workers: int,
         device: torch.device,
-        mixup: Mixup | None = None,
     ) -> None:
-        self.tables, self.preparation, self.device, self.mixup = tables, preparation, device, mixup
+        self.tables, self.preparation, self.device = tables, preparation, device
         self._dataset, self._full_side = dataset, 0
         if isinstance(dataset, StreamedImages):
             self._full_side = dataset.form.size or 0
@@ -317,25 +267,20 @@ class LoaderBatches:
         self.tables.begin(epoch)
         if self._full_side:
             self._decode_at(min(self.preparation.size or (self._full_side,)))
-        if self.mixup is not None:
-            self.mixup.begin(epoch)
         if self._set_epoch is not None:
             self._set_epoch(epoch)
 
     def batches(self) -> Iterator[TrainingBatch]:
         """The epoch's batches."""
         start, reader = 0, iter(self.reader)
-        for step, total in enumerate(self.tables.totals()):
+        for total in self.tables.totals():
             size = self.tables.part(total)
             read = next(reader) if size else self._nothing()
             self._no_images = read.images[:0]
             offsets, flips = (table[start : start + size] for table in (self.tables.offsets, self.tables.flips))
             start += size
             moved, labels, rows = (part.to(self.device, non_blocking=True) for part in read)
-            prepared, mixed = self.preparation(moved, offsets, flips), None
-            if self.mixup is not None:
-                prepared, mixed = self.mixup(prepared, labels, step)
-            yield TrainingBatch(prepared, labels, rows, total, mixed)
+            yield TrainingBatch(self.preparation(moved, offsets, flips), labels, rows, total)
 
     def _decode_at(self, side: int) -> None:
         """Read pictures of this side from now on. Processes that read have a copy of the old dataset: they end."""

@@ -12,7 +12,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import read_toml, write_text
-from calibrant.losses import PerSampleLoss
 from calibrant.own_code import digest, in_words, own_parts, require
 from calibrant.training.data.spec import own_data
 from calibrant.training.methods import Plan, resolve
@@ -150,14 +149,13 @@ class DataSection(RecipeSection):
 
     `crop` (black pixels on each side, before a crop of the original size) and `mirror` are the data set's own if
     they are left out; without `augment` nothing is done. A mirror that is `alternate` shows each image on one side in
-    odd epochs and on the other side in even ones. `mixup` is the alpha of Beta(alpha, alpha); 0 mixes nothing.
+    odd epochs and on the other side in even ones.
     """
 
     name: str = "digits"
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
     split_seed: int = 0
     augment: bool = True
-    mixup: NonNegative = 0.0
     crop: Annotated[int, Field(ge=0)] | None = None
     mirror: bool | Literal["alternate"] | None = None
 
@@ -351,8 +349,6 @@ class Recipe(RecipeSection):
             budget=self.budget,
             **self.method.options,
         )
-        if self.data.mixup:
-            check_mixable(plan)
         every = self.engine.evaluate_every
         if plan.loss.follows_validation and every > 1:
             raise invalid("engine.evaluate_every", f"be 1 with {plan.name}, which follows validation", every)
@@ -527,15 +523,3 @@ def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
     """The alphabetically first key whose values differ between the tables; None if they are equal."""
     return next((key for key in sorted(one.keys() | other.keys()) if one.get(key) != other.get(key)), None)
-
-
-def check_mixable(plan: Plan) -> None:
-    """Refuse methods that have no meaning for mixed samples."""
-    for part, _ in plan.loss.parts():
-        if not isinstance(part, PerSampleLoss):
-            way_out = "A mixed sample has no class to be right about. Leave that term or mixup out."
-            raise invalid("data.mixup", "be 0 with a loss of the whole batch", f"{part.name} in {plan.name}", way_out)
-    pruning = plan.pruning
-    if pruning is not None and pruning.policy.uses_scores and pruning.scoring != "all":
-        way_out = "A mixture shows the confidence of no sample. If the plan has this setting, set scoring to 'all'."
-        raise invalid("data.mixup", "be 0 with a plan that goes by the scores of batches", plan.name, way_out)

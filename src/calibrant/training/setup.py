@@ -11,7 +11,7 @@ from calibrant.errors import InvalidInput, at_level, importing, invalid
 from calibrant.losses.base import balanced_loss
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import methods
-from calibrant.training.batches import EpochTables, LoaderBatches, Mixup, Preparation, ResidentBatches
+from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
 from calibrant.training.data import Dataset, StreamedImages, open_dataset
 from calibrant.training.data.dataset import Size
 from calibrant.training.data.spec import own_data
@@ -310,16 +310,12 @@ class Setup:
 
     def _make_source(self, tables: EpochTables) -> ResidentBatches | LoaderBatches:
         data, device = self.data, self.fabric.device
-        mixup: Mixup | None = None
-        if self.recipe.data.mixup:
-            # More than enough: what is drawn for a step does not depend on how many are drawn.
-            steps = -(-self.pruner.samples // self.batch_size) + 1
-            mixup = Mixup(self.recipe.data.mixup, steps=steps, seed=self.recipe.seed, device=device, dtype=self.dtype)
-        both: dict[str, Any] = {"batch_size": self.batch_size, "mixup": mixup}
+        size = self.batch_size
         if self.data_path == "resident" and data.images is not None:
-            return ResidentBatches(data.images.to(device), data.targets.to(device), tables, self.preparation, **both)
+            images, labels = data.images.to(device), data.targets.to(device)
+            return ResidentBatches(images, labels, tables, self.preparation, batch_size=size)
         workers = self.recipe.engine.workers
-        return LoaderBatches(data.train, tables, self.preparation, workers=workers, device=device, **both)
+        return LoaderBatches(data.train, tables, self.preparation, batch_size=size, workers=workers, device=device)
 
 
 def choose_mode(recipe: Recipe, fabric: "Fabric", data_path: str) -> str:

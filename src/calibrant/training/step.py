@@ -205,28 +205,16 @@ class Learner:
 
     def _backward(self, batch: TrainingBatch, share: float, *, full: bool, record: bool) -> None:
         logits = self._full_forward(batch.images) if full else self.model(batch.images)
-        terms = self._terms(logits, batch, full=full)
+        terms_of = self._full_terms if full else self.loss.terms
+        terms = terms_of(logits, batch.targets, self.pruner.weights(batch.indices))
         total = torch.stack(list(terms.values())).sum()
         # A piece counts by its size, so that the gradient of per-sample losses is exactly the whole batch's.
         self.fabric.backward(total if share == 1 else total * share)
         if not record:
             return
         with torch.no_grad():
-            if batch.mixed is None:  # else the confidence is that of a mixture, not of any sample
-                self.pruner.observe(batch.indices, logits.detach())
+            self.pruner.observe(batch.indices, logits.detach())
             self.meter.update(logits.detach(), batch.targets, terms, total.detach())
-
-    def _terms(self, logits: Tensor, batch: TrainingBatch, *, full: bool) -> dict[str, Tensor]:
-        """The parts of the loss; those of a mixed batch are weighted means over both labels of each sample."""
-        of: Callable[..., dict[str, Tensor]] = self.loss.terms
-        if full:
-            of = self._full_terms
-        weights = self.pruner.weights(batch.indices)
-        terms = of(logits, batch.targets, weights)
-        if batch.mixed is None:
-            return terms
-        share, others = batch.mixed.share, of(logits, batch.mixed.partners, weights)
-        return {name: share * value + (1 - share) * others[name] for name, value in terms.items()}
 
 
 class EagerSteps:
