@@ -1,7 +1,6 @@
 """Small real files of every kind that this package reads, made by its own writers."""
 
 import gzip
-import hashlib
 import io
 import json
 import shutil
@@ -116,11 +115,6 @@ def _public_sets(folder: Path, rng: np.random.Generator) -> None:
 
 
 IDX_SHAPES = {"train-images": (6, 4, 4), "train-labels": (6,), "test-images": (3, 4, 4), "test-labels": (3,)}
-
-
-def digest_of(path: Path, kind: str) -> str:
-    """The digest of a file, as the catalogue writes it."""
-    return f"{kind}:{hashlib.new(kind, path.read_bytes(), usedforsecurity=False).hexdigest()}"
 
 
 def _run(folder: Path) -> None:

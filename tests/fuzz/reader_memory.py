@@ -96,7 +96,7 @@ def _served() -> object:
 def _streamed() -> object:
     from calibrant.training.data import open_dataset
 
-    found = open_dataset("folder:pictures?size=64", data_path="stream").data
+    found = open_dataset("folder:pictures?size=64", data_path="stream")
     return found.train.__getitems__(range(len(found.train)))
 
 

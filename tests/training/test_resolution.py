@@ -9,8 +9,8 @@ from torch import nn
 from calibrant.errors import InvalidInput
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import Recipe, resume, train
-from calibrant.training.batches import EpochTables, Preparation
-from calibrant.training.data import Augmentation, StreamedImages
+from calibrant.training.batches import EpochTables
+from calibrant.training.data import Augmentation
 from calibrant.training.data.dataset import resized
 from calibrant.training.network import epoch_sizes, forward_flops
 from calibrant.training.run_data import TrainingData
@@ -184,53 +184,3 @@ def test_a_size_that_the_network_cannot_take_is_refused_before_anything_is_writt
     with pytest.raises(InvalidInput, match="cannot take images of 4 x 4 pixels"):
         train(recipe, tmp_path / "run", data=toy, trust_code=True)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.fixture
-def photographs(tmp_path):
-    """JPEG files of two classes, larger than they are trained at."""
-    generator = np.random.default_rng(0)
-    for name in ("across", "down"):
-        folder = tmp_path / "photographs" / name
-        folder.mkdir(parents=True)
-        for index in range(16):
-            pixels = generator.integers(0, 256, (48, 48), dtype=np.uint8)
-            if name == "across":
-                pixels[::4] = 255
-            else:
-                pixels[:, ::4] = 255
-            Image.fromarray(pixels).save(folder / f"{index}.jpg")
-    return f"folder:{tmp_path / 'photographs'}?size=16"
-
-
-def test_a_stream_decodes_at_the_size_of_the_epoch_and_resumes_exactly(
-    photographs, toy_recipe, tmp_path, monkeypatch, stopped, assert_same_run
-):
-    recipe = toy_recipe(
-        data__name=photographs,
-        engine__data_path="stream",
-        engine__workers=1,
-        schedule__resolution=[[8, 0.25], [12, 0.25]],
-    )
-    sides = []
-    real = StreamedImages.at_side
-    monkeypatch.setattr(StreamedImages, "at_side", lambda self, side: sides.append(side) or real(self, side))
-    whole = train(recipe, tmp_path / "whole")
-    assert sides == [8, 12, 16]
-    assert [line["image_size"] for line in whole.epochs()] == [[8, 8], [12, 12], [16, 16], [16, 16]]
-    for epoch in (1, 2):
-        assert_same_run(resume(stopped(recipe, tmp_path / f"stopped-{epoch}", None, epoch)), whole)
-
-
-def test_crops_of_pictures_that_are_decoded_smaller_are_smaller_crops():
-    augmentation = Augmentation(crop_padding=4, flip=False)
-    preparation = Preparation(
-        (0.0,), (1.0,), augmentation=augmentation, device=torch.device("cpu"), dtype=torch.float64, full_size=(32, 32)
-    )
-    preparation.size = (16, 16)
-    images = torch.full((9, 1, 16, 16), 255, dtype=torch.uint8)
-    offsets = torch.arange(9)[:, None].expand(9, 2)
-    prepared = preparation(images, offsets, torch.zeros(9, dtype=torch.bool))
-    # 2 pixels of padding: as many rows are black as the offset lies away from the middle.
-    black = (prepared[:, 0].amax(dim=2) == 0).sum(dim=1).tolist()
-    assert black == [2, 2, 1, 0, 0, 0, 1, 2, 2]

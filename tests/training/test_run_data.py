@@ -20,11 +20,11 @@ def test_training_and_validation_part_the_images_and_test_is_untouched(toy, toy_
     assert (len(splits.train), splits.n_classes, splits.image_shape) == (81, 3, (1, 6, 6))
     held = splits.held_out["val"]
     rows = [int(name.removeprefix("train-")) for name in held.ids]
-    assert torch.equal(held.items.tensors[0], toy.train.images[rows])
+    assert torch.equal(held.items.images, toy.train.images[rows])
     others = [row for row in range(90) if row not in rows]
     assert torch.equal(splits.images, toy.train.images[others])
     assert torch.equal(splits.targets, toy.train.labels[others])
-    assert torch.equal(splits.held_out["test"].items.tensors[0], toy.test.images)
+    assert torch.equal(splits.held_out["test"].items.images, toy.test.images)
 
 
 def test_the_fingerprint_tells_sets_and_splits_apart(toy, toy_recipe, make_toy):
@@ -70,8 +70,7 @@ def test_held_out_items_come_in_order_as_the_dataset_gives_them(kind, factor, ro
     parts = list(HeldOut(kind(images, labels), [""] * rows).batches(300))
     assert torch.equal(torch.cat([part for part, _ in parts]), factor * images)
     assert torch.equal(torch.cat([part for _, part in parts]), labels)
-    if kind is not TensorDataset:
-        assert [len(part) for _, part in parts] == [300] * (rows // 300) + [rows % 300]
+    assert [len(part) for _, part in parts] == [300] * (rows // 300) + [rows % 300]
 
 
 def test_reading_what_is_held_out_draws_nothing_from_the_global_generator():

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_convert
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
@@ -22,7 +22,6 @@ from calibrant.errors import CalibrantError, invalid
 from calibrant.pruning import ConfidencePruner, Indexed
 from calibrant.training.data import Augmentation, StreamedImages, augment, draw_augmentation, normalise
 from calibrant.training.data.dataset import Size, resized
-from calibrant.training.data.folder import StreamedBatch
 from calibrant.training.data.pictures import Unreadable
 from calibrant.training.launch import ProcessLost, lost_message
 from calibrant.training.reproducibility import derive_seed
@@ -51,8 +50,7 @@ class TrainingBatch:
 class Preparation:
     """uint8 images in, network input out: crop, mirror, normalise, all in batch on the device.
 
-    `full_size` is that of the data set's images; images that come in smaller get smaller crops. `size` is the present
-    size of training images; None leaves them as they are.
+    `size` is the present size of training images; None leaves them as they are.
     """
 
     def __init__(
@@ -63,7 +61,6 @@ class Preparation:
         augmentation: Augmentation | None,
         device: torch.device,
         dtype: torch.dtype,
-        full_size: Size | None = None,
     ) -> None:
         # Tensors, not tuples: making a tensor from numbers copies from the host, which a graph capture forbids.
         self.mean = torch.tensor(mean, device=device, dtype=dtype)
@@ -72,7 +69,6 @@ class Preparation:
         self.dtype = dtype
         self.memory_format = torch.channels_last if device.type == "cuda" else torch.contiguous_format
         self.size: Size | None = None
-        self.full_size = full_size
         self._batch_size: int | None = None
         self._full: Callable[[Tensor, Tensor, Tensor], Tensor] = self._augmented
 
@@ -95,13 +91,7 @@ class Preparation:
 
     def _augmented(self, images: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
         if self.augmentation is not None:
-            padding = self.augmentation.crop_padding
-            if self.full_size is not None and images.shape[2] < self.full_size[0]:
-                # The offsets were drawn for images of full size, from 0 to twice the padding.
-                smaller = round(padding * images.shape[2] / self.full_size[0])
-                shift = (offsets - padding) * (smaller / max(padding, 1))
-                offsets, padding = smaller + shift.round().long(), smaller
-            images = augment(images, offsets, flips, padding)
+            images = augment(images, offsets, flips, self.augmentation.crop_padding)
         prepared = self.plain(images)
         if self.size is None:
             return prepared
@@ -130,8 +120,6 @@ class EpochTables:
     ) -> None:
         self.pruner = pruner
         self.balanced = balanced
-        if balanced is not None:
-            self.balanced = balanced.cpu()
         self.augmentation = augmentation
         self.batch_size, self.seed, self.rank, self.world_size = batch_size, seed, rank, world_size
         self.capacity = pruner.samples
@@ -233,8 +221,7 @@ class LoaderBatches:
     """Any map-style `Dataset` of `(image, target)` through a `DataLoader`; a sample that rests is not read.
 
     uint8 images are augmented and normalised on the device like resident ones; float images are the user's own
-    finished input and pass through. While a run trains on smaller images, pictures of a stream that are resized anyway
-    are decoded at that size.
+    finished input and pass through.
     """
 
     def __init__(
@@ -248,25 +235,15 @@ class LoaderBatches:
         device: torch.device,
     ) -> None:
         self.tables, self.preparation, self.device = tables, preparation, device
-        self._dataset, self._full_side = dataset, 0
-        if isinstance(dataset, StreamedImages):
-            self._full_side = dataset.form.size or 0
-        self._no_images: Tensor | None = None
+        self._dataset = dataset
         self._set_epoch: Callable[[int], None] | None = getattr(dataset, "set_epoch", None)
-        self._options: dict[str, Any] = {
-            "batch_size": batch_size,
-            "workers": workers,
-            "order": tables,
-            "pin": device.type == "cuda",
-            "persistent": True,
-        }
-        self.reader = BatchReader(dataset, **self._options)
+        self.reader = BatchReader(
+            dataset, batch_size=batch_size, workers=workers, order=tables, pin=device.type == "cuda", persistent=True
+        )
 
     def begin(self, epoch: int) -> None:
         """Lay out an epoch; a dataset with random items gets its number."""
         self.tables.begin(epoch)
-        if self._full_side:
-            self._decode_at(min(self.preparation.size or (self._full_side,)))
         if self._set_epoch is not None:
             self._set_epoch(epoch)
 
@@ -276,27 +253,15 @@ class LoaderBatches:
         for total in self.tables.totals():
             size = self.tables.part(total)
             read = next(reader) if size else self._nothing()
-            self._no_images = read.images[:0]
             offsets, flips = (table[start : start + size] for table in (self.tables.offsets, self.tables.flips))
             start += size
-            moved, labels, rows = (part.to(self.device, non_blocking=True) for part in read)
-            yield TrainingBatch(self.preparation(moved, offsets, flips), labels, rows, total)
+            images, labels, rows = (part.to(self.device, non_blocking=True) for part in read)
+            yield TrainingBatch(self.preparation(images, offsets, flips), labels, rows, total)
 
-    def _decode_at(self, side: int) -> None:
-        """Read pictures of this side from now on. Processes that read have a copy of the old dataset: they end."""
-        dataset = self._dataset
-        if isinstance(dataset, StreamedImages) and dataset.form.size != side:
-            self._dataset = dataset.at_side(side)
-            self._no_images = None
-            self.reader.close()
-            self.reader = BatchReader(self._dataset, **self._options)
-
-    def _nothing(self) -> "Read":
+    def _nothing(self) -> tuple[Tensor, Tensor, Tensor]:
         """The empty part of a batch with fewer samples than there are processes."""
         none = torch.empty(0, dtype=torch.int64)
-        if self._no_images is None:
-            self._no_images = self._dataset[0][0][None][:0]
-        return Read(self._no_images, none, none)
+        return self._dataset[0][0][None][:0], none, none
 
 
 def balanced_draw(order: Tensor, targets: Tensor, seed: int) -> Tensor:
@@ -308,7 +273,7 @@ def balanced_draw(order: Tensor, targets: Tensor, seed: int) -> Tensor:
     (100, True)
     """
     here = order.cpu()
-    labels = targets[here]
+    labels = targets.cpu()[here]
     chances = 1.0 / torch.bincount(labels).double()[labels]
     generator = torch.Generator().manual_seed(seed)
     return here[torch.multinomial(chances, len(here), replacement=True, generator=generator)].to(order.device)
@@ -317,16 +282,8 @@ def balanced_draw(order: Tensor, targets: Tensor, seed: int) -> Tensor:
 # reading any dataset --------------------------------------------------------------------------------------------------
 
 
-class Read(NamedTuple):
-    """A batch."""
-
-    images: Tensor
-    targets: Tensor
-    indices: Tensor
-
-
 class BatchReader:
-    """Reads a map-style dataset of `(image, target)` items in batches, with their indices.
+    """Reads a map-style dataset of `(image, label)` items in batches: images, labels, indices.
 
     With 0 `workers` this process reads, or, if pictures are decoded, one process per core. `order` holds the indices to
     read, and is read anew at each pass; None reads all. `persistent` workers stay between passes.
@@ -345,7 +302,8 @@ class BatchReader:
         source: TorchDataset[Any] = Indexed(items)
         collate = None
         if isinstance(items, StreamedImages):
-            source, collate = items, _as_it_is
+            # It decodes whole batches, indices included.
+            source, collate = items, default_convert
             workers = workers or default_workers()
         self.loader: DataLoader[Any] = DataLoader(
             source,
@@ -360,18 +318,24 @@ class BatchReader:
             generator=torch.Generator(),
         )
 
-    def close(self) -> None:
-        """End the processes that read, if they stay between passes."""
-        _end_workers(self.loader, self.loader._iterator)  # noqa: SLF001  # torch has no other way
-
-    def __iter__(self) -> Iterator[Read]:
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         batches = iter(self.loader)
         try:
-            while (batch := _next(batches)) is not None:
-                yield Read(*batch[:3])
-        except Exception:
+            while (batch := next(batches, None)) is not None:
+                images, labels, indices, *fault = batch
+                if any(fault):
+                    raise Unreadable(fault[0])  # noqa: TRY301
+                yield images, labels, indices
+        except Exception as error:
             # Otherwise the processes that read would live as long as the traceback is kept.
-            _end_workers(self.loader, batches)
+            if isinstance(batches, _MultiProcessingDataLoaderIter):
+                batches._shutdown_workers()  # noqa: SLF001  # torch has no other way
+                self.loader._iterator = None  # noqa: SLF001  # if workers stay from epoch to epoch
+            # A data set's own images may differ in shape, which only joining them shows.
+            _, differ, shapes = str(error).partition("stack expects each tensor to be equal size, but got ")
+            if differ:
+                way_out = "Resize them in the data set."
+                raise invalid("images", "have one shape", shapes.splitlines()[0], way_out) from None
             raise
 
 
@@ -396,30 +360,6 @@ def lost_worker(error: BaseException, path: Path) -> CalibrantError | None:
         with suppress(ValueError):  # another thread than the main one, where no handler is called
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     return ProcessLost(lost_message("a process that reads images (killed, or out of memory)", path))
-
-
-def _end_workers(loader: DataLoader[Any], batches: object) -> None:
-    if isinstance(batches, _MultiProcessingDataLoaderIter):
-        batches._shutdown_workers()  # noqa: SLF001  # torch has no other way
-        loader._iterator = None  # noqa: SLF001  # if workers stay from epoch to epoch
-
-
-def _next(batches: Iterator[Any]) -> Any:
-    """The next batch, None at the end. A data set's own images may differ in shape, which only joining them shows."""
-    try:
-        batch = next(batches, None)
-    except RuntimeError as error:
-        _, differ, shapes = str(error).partition("stack expects each tensor to be equal size, but got ")
-        if not differ:
-            raise
-        raise invalid("images", "have one shape", shapes.splitlines()[0], "Resize them in the data set.") from None
-    if isinstance(batch, StreamedBatch) and batch.fault:
-        raise Unreadable(batch.fault)
-    return batch
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
 
 
 def _ignore_interrupts(_: int) -> None:

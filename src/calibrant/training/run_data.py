@@ -21,7 +21,7 @@ from calibrant.errors import InvalidInput, invalid
 from calibrant.own_code import load, own_code_at_work
 from calibrant.runs import Split
 from calibrant.training.batches import BatchReader
-from calibrant.training.data import Augmentation, Dataset, StreamedDataset, split_validation
+from calibrant.training.data import Augmentation, Dataset, Images, StreamedDataset, split_validation
 from calibrant.training.data.load import Extent
 from calibrant.training.data.spec import own_data
 from calibrant.training.recipe import Recipe
@@ -41,14 +41,13 @@ class HeldOut:
 
     def batches(self, batch_size: int, workers: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Images and labels in order."""
-        # Not `isinstance`: a subclass may change its items. Slices, because a loader would take these images apart and
-        # put them together again.
-        if type(self.items) is TensorDataset:
-            images, labels = self.items.tensors
+        if isinstance(self.items, Images):
+            # A loader would take these images apart and put them together again.
+            images, labels = self.items.images, self.items.labels
             yield from zip(torch.split(images, _SLICE), torch.split(labels, _SLICE), strict=True)
             return
-        for read in BatchReader(self.items, batch_size=batch_size, workers=workers):
-            yield read.images, read.targets
+        for images, labels, _ in BatchReader(self.items, batch_size=batch_size, workers=workers):
+            yield images, labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,40 +72,29 @@ class TrainingData:
         return len(self.class_names)
 
     @classmethod
-    def make(cls, recipe: Recipe, dataset: Dataset | StreamedDataset, reason: str = "") -> "TrainingData":
+    def make(cls, recipe: Recipe, dataset: Dataset | StreamedDataset) -> "TrainingData":
         """Hold a part of the training images out, stratified and seeded."""
         labels = dataset.train.labels
         rows, validation = split_validation(labels, fraction=recipe.data.validation, seed=recipe.data.split_seed)
         check_batch_size(recipe, len(rows))
-        train: TorchDataset[Any]
-        images: Tensor | None = None
+        train, held = dataset.train.take(rows), dataset.train.take(validation)
         if isinstance(dataset, StreamedDataset):
-            train, held = dataset.train.take(rows), dataset.train.take(validation)
-            held_out = HeldOut(held, held.ids()), HeldOut(dataset.test, dataset.test.ids())
             numbers = torch.tensor([*dataset.image_shape, *dataset.mean, *dataset.std], dtype=torch.float64)
             content = dataset.train.pictures.text, numbers
         else:
-            images = dataset.train.images[rows]
-            train = TensorDataset(images, labels[rows])
-            held_images = TensorDataset(dataset.train.images[validation], labels[validation])
-            test_images = TensorDataset(dataset.test.images, dataset.test.labels)
-            held_out = (
-                HeldOut(held_images, dataset.ids("train", validation)),
-                HeldOut(test_images, dataset.ids("test")),
-            )
             content = sample_rows(dataset.train.images), sample_rows(dataset.test.images)
         return cls(
             train=train,
-            targets=labels[rows],
-            images=images,
-            held_out={"val": held_out[0], "test": held_out[1]},
+            targets=train.labels,
+            images=train.images if isinstance(train, Images) else None,
+            held_out={"val": HeldOut(held, held.ids), "test": HeldOut(dataset.test, dataset.test.ids)},
             class_names=dataset.class_names,
             image_shape=dataset.image_shape,
             mean=dataset.mean,
             std=dataset.std,
             augmentation=_augmentation(recipe, dataset),
             fingerprint=digest(rows, validation, labels, dataset.test.labels, *content),
-            reason=reason,
+            reason=dataset.reason,
         )
 
 

@@ -7,13 +7,13 @@ import threading
 import warnings
 import zipfile
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 Colour = Literal["auto", "grey", "rgb"]
 Fit = Literal["stretch", "crop", "pad"]
 RESIZE = "Add ?size=64 (or another side length) to the name of the data"
-# Pixels decoded at the same time, whatever the number of threads; a larger picture is decoded alone.
-PIXELS_AT_ONCE = 2**25
+# Of pictures with more pixels, one is decoded at a time, whatever the number of threads: Pillow takes 4 bytes for each.
+_LARGE = 2**22
+_one_large = threading.Lock()
 # Pillow opens many more formats, and hands PostScript to Ghostscript, which runs it.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _GREY_MODES = ("1", "L", "LA")
 _COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB", "RGBX")
 _LARGEST_FILE = 256 * 2**20
-# Photographs have up to 50 million pixels. Pillow takes 4 bytes for each.
+# Photographs have up to 50 million pixels.
 _MOST_PIXELS = 2**26
 
 
@@ -56,8 +57,9 @@ class Picture:
     read: Callable[[], bytes]
 
 
+@dataclass(frozen=True)
 class Decoder:
-    """Decodes one picture to `(H, W)` or `(H, W, 3)`; from several threads, but few large pictures at once.
+    """Decodes one picture to `(H, W)` or `(H, W, 3)`; from several threads, but one large picture at a time.
 
     Args:
         size: Side of the square that every picture becomes; None leaves them as they are.
@@ -66,10 +68,16 @@ class Decoder:
             both ends, `pad` adds black at both ends of its shorter side.
     """
 
-    def __init__(self, size: int | None, colour: Colour, fit: Fit = "stretch") -> None:
-        self.size, self.colour, self.fit = size, colour, fit
-        self._free, self._changed = PIXELS_AT_ONCE, threading.Condition()
-        self._first: tuple[Picture, tuple[int, int]] | None = None
+    size: int | None
+    colour: Colour
+    fit: Fit = "stretch"
+
+    @property
+    def most_channels(self) -> int:
+        """1 if every picture becomes grey, else 3."""
+        if self.colour == "grey":
+            return 1
+        return 3
 
     def __call__(self, picture: Picture) -> np.ndarray[Any, Any]:
         """Decode a picture; raises `Unreadable` if it cannot be used."""
@@ -100,18 +108,13 @@ class Decoder:
             most = _MOST_PIXELS
         if pixels > most:
             raise _too_large(picture, f"{image.width} x {image.height}")
-        if self.size is None:
-            self._first = self._first or (picture, image.size)
-            # A photograph that is stored on its side has the two numbers the other way round.
-            if sorted(self._first[1]) != sorted(image.size):
-                raise different_sizes(self._first[0], self._first[1][::-1], picture, image.size[::-1])
         if image.mode not in (*_GREY_MODES, *_COLOUR_MODES):
             way_out = "Choose the range that matters and convert it to 8 bits; docs/data.md shows how."
             raise Unreadable(str(invalid(picture.place, "have 8 bits per channel", f"mode {image.mode}", way_out)))
         mode = "RGB"
         if self.colour == "grey" or (self.colour == "auto" and image.mode in _GREY_MODES):
             mode = "L"
-        with self._room_for(min(pixels, PIXELS_AT_ONCE)):
+        with _one_large if pixels > _LARGE else nullcontext():
             if self.size is not None:
                 # A JPEG can be decoded at a fraction of its size, which is faster.
                 image.draft(mode, (2 * self.size, 2 * self.size))
@@ -122,18 +125,6 @@ class Decoder:
             if self.size is not None and upright.size != (self.size, self.size):
                 upright = _as_square(upright, self.size, self.fit)
             return np.asarray(upright)
-
-    @contextmanager
-    def _room_for(self, pixels: int) -> Iterator[None]:
-        with self._changed:
-            self._changed.wait_for(lambda: self._free >= pixels)
-            self._free -= pixels
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._free += pixels
-                self._changed.notify_all()
 
 
 def _reason(error: Exception, stored: int) -> str:
@@ -175,11 +166,12 @@ def check_size(place: str, stored: int) -> None:
         raise Unreadable(str(invalid(place, f"be at most {_LARGEST_FILE} bytes", stored)))
 
 
-def different_sizes(first: Picture, reference: tuple[int, ...], other: Picture, shape: tuple[int, ...]) -> InvalidInput:
-    """The error for pictures of two sizes, each given as height, width, ..."""
-    sizes = [f"{width}x{height}" for height, width, *_ in (reference, shape)]
-    rule, way_out = f"have one size, {sizes[0]} as {first.place}", f"{RESIZE} to resize all of them."
-    return invalid("images", rule, f"{sizes[1]} in {other.place}", way_out)
+def check_shape(pixels: np.ndarray[Any, Any], expected: tuple[int, ...], picture: Picture, first: Picture) -> None:
+    """Refuse a picture that is not as high and wide as the first one; `expected` ends in these two numbers."""
+    if pixels.shape[:2] != expected[-2:]:
+        sizes = [f"{width}x{height}" for height, width in (expected[-2:], pixels.shape[:2])]
+        rule, way_out = f"have one size, {sizes[0]} as {first.place}", f"{RESIZE} to resize all of them."
+        raise invalid("images", rule, f"{sizes[1]} in {picture.place}", way_out)
 
 
 def _too_large(picture: Picture, found: str) -> Unreadable:
@@ -189,16 +181,13 @@ def _too_large(picture: Picture, found: str) -> Unreadable:
 
 
 _ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
-_BLOCK = 1024
+# Decoded pictures of a block may wait to be copied: so many of them, and fewer of large ones.
+_BLOCK, _PIXELS_OF_A_BLOCK = 1024, 2**25
 # JPEG of low quality, and PNG of drawings, unfold to some thirty times their size.
 _MOST_UNFOLDED = 100
 
 
-class Pictures(Protocol):
-    """A list of pictures, or `FolderPictures`."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> Picture: ...
+Pictures: TypeAlias = "Sequence[Picture] | FolderPictures"
 
 
 # finding files --------------------------------------------------------------------------------------------------------
@@ -284,16 +273,15 @@ def pictures_in_folder(folder: Path) -> list[Picture]:
     return [pictures[row] for row in range(len(pictures))]
 
 
-def pictures_in_zip(archive: zipfile.ZipFile) -> list[Picture]:
-    """Every picture in an archive, sorted by path. Nothing is unpacked to disk."""
+def pictures_in_zip(archive: zipfile.ZipFile, folder: str) -> list[Picture]:
+    """Every picture in a folder of an archive, sorted by path. Nothing is unpacked to disk."""
     found = []
     for info in archive.infolist():
         path = PurePosixPath(info.filename)
-        if info.is_dir() or path.suffix.lower() not in _ENDINGS or any(map(_is_hidden, path.parts)):
-            continue
-        if ".." not in path.parts and not path.is_absolute():
+        if path.parts[:1] == (folder,) and path.suffix.lower() in _ENDINGS and not any(map(_is_hidden, path.parts)):
             place = f"{info.filename} in {archive.filename}"
-            found.append(Picture(path, place, info.file_size, partial(read_zip_member, archive, info.filename)))
+            read = partial(read_zip_member, archive, info.filename)
+            found.append(Picture(path.relative_to(folder), place, info.file_size, read))
     return sorted(found, key=lambda picture: picture.path)
 
 
@@ -326,20 +314,16 @@ def decode_pictures(pictures: Pictures, decoder: Decoder, *, progress: Progress 
     If the decoder has no size, all pictures must have one size. With the colour `auto`, the result has one channel if
     every picture is grey, else three.
     """
-    channels = {"grey": 1}.get(decoder.colour, 3)
-    first: tuple[Picture, tuple[int, ...]] | None = None
     any_colour = False
-    with large_pictures_expected(), closing(decoded(pictures, decoder, progress=progress)) as results:
+    with closing(decoded(pictures, decoder, progress=progress)) as results:
         for position, pixels in results:
             if isinstance(pixels, Unreadable):
                 raise pixels
-            if first is None:
-                first = pictures[position], pixels.shape
-                shape = (len(pictures), channels, *pixels.shape[:2])
+            if position == 0:
+                shape = (len(pictures), decoder.most_channels, *pixels.shape[:2])
                 _check_memory(shape, pictures, decoder)
                 result = np.empty(shape, np.uint8)
-            if pixels.shape[:2] != first[1][:2]:
-                raise different_sizes(*first, pictures[position], pixels.shape)
+            check_shape(pixels, shape, pictures[position], pictures[0])
             any_colour |= pixels.ndim == 3
             result[position] = as_channels(pixels)
     if decoder.colour == "auto" and not any_colour:
@@ -366,25 +350,21 @@ def decoded(
             return error
 
     done, step = 0, 1
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+    with large_pictures_expected(), ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         while done < len(pictures):
             block = [pictures[row] for row in range(done, min(done + step, len(pictures)))]
             for offset, result in enumerate(pool.map(attempt, block)):
                 if not isinstance(result, Unreadable):
-                    # Decoded pictures of a block may wait to be copied, so a block of large ones is short.
-                    step = max(1, min(_BLOCK, PIXELS_AT_ONCE // result.size))
+                    step = max(1, min(_BLOCK, _PIXELS_OF_A_BLOCK // result.size))
                 yield done + offset, result
             done += len(block)
             if progress is not None:
                 progress(done, len(pictures))
 
 
-def unreadable_pictures(
-    pictures: Pictures, decoder: Decoder | None = None, *, progress: Progress | None = None
-) -> list[str]:
-    """Why pictures cannot be read, one line for each that cannot; without a decoder their sizes may differ."""
-    decode = decoder or Decoder(1, "auto")
-    with large_pictures_expected(), closing(decoded(pictures, decode, progress=progress)) as results:
+def unreadable_pictures(pictures: Pictures, decoder: Decoder, *, progress: Progress | None = None) -> list[str]:
+    """Why pictures cannot be read, one line for each that cannot. Their sizes may differ."""
+    with closing(decoded(pictures, decoder, progress=progress)) as results:
         return [str(result) for _, result in results if isinstance(result, Unreadable)]
 
 

@@ -9,7 +9,6 @@ from PIL import Image
 
 from calibrant.errors import InvalidInput
 from calibrant.training.data import load_dataset
-from calibrant.training.data.formats import TinyImageNet
 from calibrant.training.data.public_sets import CATALOGUE
 
 IDS = ["n02", "n01", "n03"]
@@ -51,7 +50,8 @@ def put_zip(folder, contents, monkeypatch):
 
 
 def use(monkeypatch, digest="md5:none"):
-    entry = replace(CATALOGUE["tiny-imagenet"], reader=TinyImageNet(digest), train=9, test=4, n_classes=3)
+    entry = CATALOGUE["tiny-imagenet"]
+    entry = replace(entry, files=(replace(entry.files[0], digest=digest),), train=9, test=4, n_classes=3)
     monkeypatch.setitem(CATALOGUE, "tiny-imagenet", entry)
 
 
