@@ -222,7 +222,7 @@ def test_labels_come_from_the_argument_the_attribute_or_the_items(parts, toy_rec
         ),
         (
             {"train": TensorDataset(torch.zeros(72, 6), torch.zeros(72, dtype=torch.int64))},
-            r"got torch\.float32 of shape \(6,\)\. A row of features is x\[:, None, None\], for a network of your own",
+            r"got torch\.float32 of shape \(6,\)\. Let the .* a row of features becomes x\[:, None, None\]",
         ),
         ({"train": [1] * 72}, r"train items must be \(float tensor .* got int\. Let a Dataset around yours pick"),
         ({"train": [{"image": torch.zeros(1, 6, 6), "label": 0}] * 72}, "train items must be .*, got dict"),
@@ -244,9 +244,9 @@ def test_labels_come_from_the_argument_the_attribute_or_the_items(parts, toy_rec
             {"validation": TensorDataset(torch.zeros(9, 1, 6, 6), torch.zeros(9))},
             "validation labels must",
         ),
-        ({"class_names": "abc"}, "class_names must be a list of names, one per class, got 'abc'"),
-        ({"class_names": [0, 1, 2]}, "class_names must be a list of names, one per class"),
-        ({"class_names": ["a", "b", "a"]}, "class_names must be distinct"),
+        ({"class_names": "abc"}, "class_names must be a list of distinct names, one per class, got 'abc'"),
+        ({"class_names": [0, 1, 2]}, "class_names must be a list of distinct names"),
+        ({"class_names": ["a", "b", "a"]}, "class_names must be a list of distinct names"),
     ],
 )
 def test_what_does_not_fit_is_one_line_before_anything_is_written(parts, toy_recipe, tmp_path, changes, message):
