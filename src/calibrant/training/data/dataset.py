@@ -242,10 +242,6 @@ def split_validation(labels: Tensor, *, fraction: float = 0.1, seed: int = 0) ->
     return train.to(labels.device), validation.to(labels.device)
 
 
-# Pixels from which on a CPU is faster with one image after the other than with all at once.
-_LARGE = 48 * 48
-
-
 def draw_augmentation(
     n: int,
     padding: int,
@@ -284,8 +280,6 @@ def augment(images: Tensor, crop_offsets: Tensor, flips: Tensor, padding: int) -
     """
     _, channels, height, width = images.shape
     padded = functional.pad(images, (padding,) * 4)
-    if images.device.type == "cpu" and height * width >= _LARGE and not torch.compiler.is_compiling():
-        return _augment_one_by_one(padded, crop_offsets, flips, images)
     row = torch.arange(height, device=images.device) + crop_offsets[:, :1]
     column = torch.arange(width, device=images.device)
     column = torch.where(flips[:, None], width - 1 - column, column) + crop_offsets[:, 1:]
@@ -293,18 +287,6 @@ def augment(images: Tensor, crop_offsets: Tensor, flips: Tensor, padding: int) -
     position = (row * (width + 2 * padding)).unsqueeze(2) + column.unsqueeze(1)
     flat = position.flatten(1).unsqueeze(1).expand(-1, channels, -1)
     return padded.flatten(2).gather(2, flat).view(images.shape)
-
-
-def _augment_one_by_one(padded: Tensor, crop_offsets: Tensor, flips: Tensor, like: Tensor) -> Tensor:
-    """The same by slices, which a CPU copies faster than it gathers pixels."""
-    height, width = like.shape[2:]
-    result = torch.empty_like(like, memory_format=torch.contiguous_format)
-    for index, ((row, column), flip) in enumerate(zip(crop_offsets.tolist(), flips.tolist(), strict=True)):
-        part = padded[index, :, row : row + height, column : column + width]
-        if flip:
-            part = part.flip(-1)
-        result[index] = part
-    return result
 
 
 def normalise(

@@ -14,7 +14,6 @@ from calibrant.training.models.libraries import (
     Fitted,
     ModelInput,
     load_weights,
-    replace_head,
     timm_input,
     timm_model,
     torchvision_input,
@@ -25,7 +24,12 @@ from calibrant.training.models.libraries import (
 from calibrant.training.models.resnet import Tiny, resnet32, resnet50
 
 _MODELS = {"resnet32": resnet32, "resnet50": resnet50, "tiny": Tiny}
-_INPUTS = {"timm": timm_input, "torchvision": torchvision_input, "transformers": transformers_input}
+# Of each library: what makes a network with a new head, and what says how it wants its images.
+_LIBRARIES = {
+    "torchvision": (torchvision_model, torchvision_input),
+    "timm": (timm_model, timm_input),
+    "transformers": (transformers_model, transformers_input),
+}
 SMALLEST_SIDE = 4
 
 
@@ -78,9 +82,9 @@ def expected_input(name: str) -> ModelInput | None:
     >>> expected_input("resnet32")
     """
     source, _, rest = name.partition(":")
-    if source not in _INPUTS:
+    if source not in _LIBRARIES:
         return None
-    return _INPUTS[source](rest)
+    return _LIBRARIES[source][1](rest)
 
 
 def build_model(
@@ -130,7 +134,7 @@ def build_model(
         network = _foreign(name, n_classes, inner, pretrained=pretrained)
     if weights is not None:
         load_weights(network, weights)
-    if expected is None and name.partition(":")[0] in _INPUTS and image_shape[0] != 3:
+    if expected is None and name.partition(":")[0] in _LIBRARIES and image_shape[0] != 3:
         expected = ModelInput()  # grey images as they are, in three channels
     if expected is not None:
         network = Fitted(network, expected, channels=image_shape[0])
@@ -145,19 +149,8 @@ def _foreign(name: str, n_classes: int, image_shape: tuple[int, int, int], *, pr
     if not colon:
         sources = ["torchvision:NAME", "timm:NAME", "transformers:PATH", "module:factory"]
         raise invalid("model", "be a known network", repr(name), did_you_mean(name, [*model_names(), *sources]))
-    if source == "torchvision":
-        return torchvision_model(rest, n_classes=n_classes, pretrained=pretrained)
-    if source == "timm":
-        return timm_model(rest, n_classes=n_classes, pretrained=pretrained)
-    if source == "transformers":
-        network = transformers_model(rest, pretrained=pretrained)
-        replace_head(network, n_classes=n_classes)
-        return network
-    return _factory_model(name, n_classes=n_classes, image_shape=image_shape)
-
-
-def _factory_model(name: str, *, n_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
-    """The network that the user's `module:attribute` returns; the working directory counts as a place of modules."""
+    if source in _LIBRARIES:
+        return _LIBRARIES[source][0](rest, n_classes=n_classes, pretrained=pretrained)
     factory = load(name, kind="model")
     with own_code_at_work(f"model {name} raised"):
         try:
