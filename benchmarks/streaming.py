@@ -284,7 +284,7 @@ def measure_listing(given: argparse.Namespace) -> None:
         write_files(Path(place), given.listed, given.classes, given.processes, empty=True)
         started = time.perf_counter()
         found = list_folder(parse_spec(f"folder:{place}?size=64"))
-        kept = found.pictures.paths.text.numel() + 8 * found.pictures.paths.ends.numel()
+        kept = found.pictures.paths.nbytes
         print(
             f"\n{len(found.pictures):,} files in {given.classes:,} folders: listed and split in "
             f"{time.perf_counter() - started:.1f} s; their paths take {kept / 1e6:.0f} MB"

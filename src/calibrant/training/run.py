@@ -185,9 +185,9 @@ class Run(RunFolder):
         rows, _ = split_validation(known, fraction=settings.validation, seed=settings.split_seed)
         if not np.array_equal(known[rows].numpy(), targets):
             return None
-        wanted = rows.numpy()[positions]
-        images = dataset.train.images.numpy()[wanted].transpose(0, 2, 3, 1)
-        return [Sample(*pair) for pair in zip(dataset.ids("train", wanted.tolist()), images, strict=True)]
+        wanted = dataset.train.take(rows[positions])
+        images = wanted.images.permute(0, 2, 3, 1).numpy()
+        return [Sample(*pair) for pair in zip(wanted.ids, images, strict=True)]
 
     def checkpoint(self) -> Checkpoint:
         """The newest checkpoint that is not damaged."""

@@ -80,7 +80,7 @@ class TrainingData:
         train, held = dataset.train.take(rows), dataset.train.take(validation)
         if isinstance(dataset, StreamedDataset):
             numbers = torch.tensor([*dataset.image_shape, *dataset.mean, *dataset.std], dtype=torch.float64)
-            content = dataset.train.pictures.text, numbers
+            content = torch.from_numpy(dataset.train.pictures.paths.view(np.uint8)), numbers
         else:
             content = sample_rows(dataset.train.images), sample_rows(dataset.test.images)
         return cls(

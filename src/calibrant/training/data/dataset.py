@@ -160,13 +160,6 @@ class Dataset(Displayed):
         """Channels, height and width of an image."""
         return self.train.shape
 
-    def ids(self, split: Literal["train", "test"], rows: Sequence[int] | Tensor | None = None) -> tuple[str, ...]:
-        """Names of these rows of a split, or of all: those of the source, or `train-000123` made from the position."""
-        every = {"train": self.train, "test": self.test}[split].ids
-        if rows is None:
-            return every
-        return tuple(every[int(row)] for row in rows)
-
     def _overview(self) -> Table:
         rows = [("training images", f"{len(self.train):,}"), ("test images", f"{len(self.test):,}")]
         names = ", ".join(self.class_names[:5])

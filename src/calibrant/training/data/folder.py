@@ -1,8 +1,8 @@
 """The user's own pictures, in one folder per class: decoded into memory, or as they are needed."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,6 @@ from calibrant.training.data.pictures import (
     FolderPictures,
     Picture,
     Unreadable,
-    as_channels,
     check_pixels,
     check_shape,
     decode_pictures,
@@ -85,8 +84,7 @@ class Listing:
 
     def decode_first(self, decoder: Decoder) -> Tensor:
         """Pixels of the first picture: `(1, C, H, W)`."""
-        with naming_the_check():
-            return torch.from_numpy(decode_pictures([self.pictures[0]], decoder))
+        return torch.from_numpy(decode_pictures([self.pictures[0]], decoder))
 
 
 def list_folder(spec: Spec) -> Listing:
@@ -103,49 +101,43 @@ def list_folder(spec: Spec) -> Listing:
     if split:
         parts, layout = ["test/", "train/"], "train/CLASS and test/CLASS"
         _warn_of_validation_folder(folder)
-    counts: dict[tuple[str, str], int] = {}
-
-    def every_path() -> Iterator[str]:
-        for part in parts:
-            for name in folders_in(folder / part):
-                counts[part, name] = 0
-                for path in pictures_below(str(folder / part / name), f"{part}{name}/"):
-                    counts[part, name] += 1
-                    yield path
-
-    pictures = FolderPictures(folder, every_path())
+    places = [(part, name) for part in parts for name in folders_in(folder / part)]
+    found = [list(pictures_below(str(folder / part / name), f"{part}{name}/")) for part, name in places]
+    pictures = FolderPictures(folder, [path for paths in found for path in paths])
     if not len(pictures):
         way_out = "Known endings: png, jpg, bmp, gif, tif, webp, ppm, pgm."
         raise invalid(str(folder), f"hold pictures in {layout} folders", "none", way_out)
-    names = _class_names(folder, counts)
+    sizes = [len(paths) for paths in found]
+    names = _class_names(folder, places, sizes)
     number = {name: label for label, name in enumerate(names)}
-    repeats = torch.tensor(list(counts.values()))
-    labels = torch.tensor([number[name] for _, name in counts]).repeat_interleave(repeats)
+    labels = torch.tensor([number[name] for _, name in places]).repeat_interleave(torch.tensor(sizes))
     if split:
-        tested = sum(count for (part, _), count in counts.items() if part == "test/")
+        tested = sum(size for (part, _), size in zip(places, sizes, strict=True) if part == "test/")
         test, train = torch.arange(tested), torch.arange(tested, len(pictures))
     else:
         train, test = split_validation(labels, fraction=_TEST_FRACTION, seed=_SPLIT_SEED)
     return Listing(pictures, names, labels, train, test)
 
 
+def _class_names(folder: Path, places: list[tuple[str, str]], sizes: list[int]) -> tuple[str, ...]:
+    """The sorted names of the classes; each must have a picture to train on."""
+    names = sorted({name for (part, name), size in zip(places, sizes, strict=True) if part != "test/" and size})
+    for part, name in sorted(places, key=lambda place: place[0] == "test/"):
+        if name not in names:
+            rule = "be a class with at least one picture to train on"
+            raise invalid(str(folder / part / name), rule, "none", "Add pictures or delete the folder.")
+    if len(names) < 2:
+        raise invalid(str(folder), "hold at least two classes", f"{len(names)} ({', '.join(names)})")
+    return tuple(names)
+
+
 def load_folder(found: Listing, decoder: Decoder, *, progress: Progress | None = None) -> Dataset:
     """Decode all pictures of a folder into memory. Mean and standard deviation are those of the training pictures."""
-    with naming_the_check():
-        pixels = torch.from_numpy(decode_pictures(found.pictures, decoder, progress=progress))
+    pixels = torch.from_numpy(decode_pictures(found.pictures, decoder, progress=progress))
     every = Images(pixels, found.labels, tuple(found.pictures.path(row) for row in range(len(pixels))))
     train, test = every.take(found.train), every.take(found.test)
     mean, std = channel_statistics(channel_histogram(train.images))
     return Dataset(found.name, train, test, found.class_names, mean, std, found.augmentation, origin=str(found.folder))
-
-
-@contextmanager
-def naming_the_check() -> Iterator[None]:
-    """Add to the error of the first unreadable picture how to find all of them."""
-    try:
-        yield
-    except Unreadable as error:
-        raise Unreadable(f"{error} 'calibrant data check' names all that cannot be read.") from error
 
 
 def _warn_of_validation_folder(folder: Path) -> None:
@@ -154,18 +146,6 @@ def _warn_of_validation_folder(folder: Path) -> None:
             message = f"{folder / name} is not read: the validation part is drawn from train. Move its files there."
             warnings.warn(message, CalibrantWarning, stacklevel=5)
             return
-
-
-def _class_names(folder: Path, counts: Mapping[tuple[str, str], int]) -> tuple[str, ...]:
-    """The sorted names of the classes; each must have a picture to train on."""
-    names = sorted({name for (part, name), count in counts.items() if part != "test/" and count})
-    for part, name in sorted(counts, key=lambda place: place[0] == "test/"):
-        if name not in names:
-            rule = "be a class with at least one picture to train on"
-            raise invalid(str(folder / part / name), rule, "none", "Add pictures or delete the folder.")
-    if len(names) < 2:
-        raise invalid(str(folder), "hold at least two classes", f"{len(names)} ({', '.join(names)})")
-    return tuple(names)
 
 
 # pictures that stay on disk -------------------------------------------------------------------------------------------
@@ -227,8 +207,7 @@ class StreamedImages(TorchDataset[tuple[Tensor, Tensor]]):
         with large_pictures_expected():
             for position, index in enumerate(indices):
                 try:
-                    with naming_the_check():
-                        pixels[position] = self._decode(int(self.rows[index]))
+                    pixels[position] = self._decode(int(self.rows[index]))
                 except InvalidInput as error:
                     fault = str(error)
                     break
@@ -240,10 +219,10 @@ class StreamedImages(TorchDataset[tuple[Tensor, Tensor]]):
         pixels = self.decoder(picture)
         check_shape(pixels, self.shape, picture, self.pictures[0])
         # Grey sets are decoded in the colours of each picture, so that a colour picture among them is noticed.
-        if pixels.ndim == 3 and self.shape[0] == 1:
+        if len(pixels) > self.shape[0]:
             way_out = "Say ?colour=rgb or ?colour=grey in the name of the data."
             raise invalid(picture.place, "be grey as the first pictures of the set", "colours", way_out)
-        return as_channels(pixels)
+        return pixels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -283,11 +262,11 @@ def _sampled(found: Listing, rows: Tensor) -> list[Picture]:
 def _survey(pictures: list[Picture], decoder: Decoder, size: tuple[int, int]) -> tuple[Tensor, bool]:
     """Histogram of each of three channels over these pictures, and whether any has colours."""
     histogram, any_colour = torch.zeros(3, 256, dtype=torch.int64), False
-    with naming_the_check(), closing(decoded(pictures, decoder)) as results:
+    with closing(decoded(pictures, decoder)) as results:
         for position, pixels in results:
             if isinstance(pixels, Unreadable):
                 raise pixels
             check_shape(pixels, size, pictures[position], pictures[0])
-            any_colour |= pixels.ndim == 3
-            histogram += channel_histogram(torch.tensor(np.atleast_3d(pixels)).permute(2, 0, 1)[None])
+            any_colour |= len(pixels) == 3
+            histogram += channel_histogram(torch.tensor(pixels)[None])
     return histogram, any_colour

@@ -1,5 +1,6 @@
 """Which image sets there are, where they lie on this machine, and whether they are complete."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ from calibrant.errors import CheckFailed, InvalidInput
 from calibrant.training.data.dataset import Dataset, Progress
 from calibrant.training.data.folder import decoder_of, list_folder, stream_folder
 from calibrant.training.data.load import find_named, load_dataset
-from calibrant.training.data.pictures import unreadable_pictures
+from calibrant.training.data.pictures import Unreadable, decoded
 from calibrant.training.data.public_sets import CATALOGUE, locate
 from calibrant.training.data.spec import parse_spec
 
@@ -64,7 +65,8 @@ def check_dataset(name: str, *, data_dir: str | Path | None = None, progress: Pr
     if spec.kind == "folder" and spec.path:
         found = list_folder(spec)
         # Not loaded: the pictures of a folder may take more than all memory.
-        unreadable = unreadable_pictures(found.pictures, decoder_of(spec), progress=progress)
+        with closing(decoded(found.pictures, decoder_of(spec), progress=progress)) as results:
+            unreadable = [str(result) for _, result in results if isinstance(result, Unreadable)]
         if not unreadable:
             dataset = stream_folder(found, decoder_of(spec))
         title, origin, class_names = found.name, str(found.folder), found.class_names

@@ -6,8 +6,7 @@ import os
 import threading
 import warnings
 import zipfile
-from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-import torch
 
 from calibrant.errors import InvalidInput, invalid, one_line
 from calibrant.predictions.columns import check_unfolded
@@ -59,7 +57,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Decoder:
-    """Decodes one picture to `(H, W)` or `(H, W, 3)`; from several threads, but one large picture at a time.
+    """Decodes one picture to `(C, H, W)`; from several threads, but one large picture at a time.
 
     Args:
         size: Side of the square that every picture becomes; None leaves them as they are.
@@ -75,9 +73,7 @@ class Decoder:
     @property
     def most_channels(self) -> int:
         """1 if every picture becomes grey, else 3."""
-        if self.colour == "grey":
-            return 1
-        return 3
+        return 1 if self.colour == "grey" else 3
 
     def __call__(self, picture: Picture) -> np.ndarray[Any, Any]:
         """Decode a picture; raises `Unreadable` if it cannot be used."""
@@ -95,7 +91,8 @@ class Decoder:
         except Exception as error:  # a decoder may raise anything for a damaged file
             reason = _reason(error, picture.stored)
             raise Unreadable(
-                f"{picture.place} cannot be read as an image ({reason}). Replace the file or delete it."
+                f"{picture.place} cannot be read as an image ({reason}). Replace the file or delete it; "
+                "'calibrant data check' names all that cannot be read."
             ) from error
 
     def _decode(self, picture: Picture, image: "ImageFile") -> np.ndarray[Any, Any]:
@@ -103,10 +100,7 @@ class Decoder:
 
         # So far only the header was read.
         pixels = image.width * image.height
-        most = LARGEST_SIDE**2
-        if self.size is not None:
-            most = _MOST_PIXELS
-        if pixels > most:
+        if pixels > (LARGEST_SIDE**2 if self.size is None else _MOST_PIXELS):
             raise _too_large(picture, f"{image.width} x {image.height}")
         if image.mode not in (*_GREY_MODES, *_COLOUR_MODES):
             way_out = "Choose the range that matters and convert it to 8 bits; docs/data.md shows how."
@@ -124,7 +118,7 @@ class Decoder:
                 upright = upright.convert(mode)
             if self.size is not None and upright.size != (self.size, self.size):
                 upright = _as_square(upright, self.size, self.fit)
-            return np.asarray(upright)
+            return np.atleast_3d(np.asarray(upright)).transpose(2, 0, 1)
 
 
 def _reason(error: Exception, stored: int) -> str:
@@ -142,22 +136,14 @@ def _reason(error: Exception, stored: int) -> str:
 
 
 def _as_square(image: "Image.Image", size: int, fit: Fit) -> "Image.Image":
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     smooth = Image.Resampling.BILINEAR  # Pillow averages over all pixels that one of the result covers
-    width, height = image.size
-    if fit == "stretch":
-        return image.resize((size, size), smooth)
     if fit == "crop":
-        side = min(width, height)
-        left, top = (width - side) / 2, (height - side) / 2
-        # One operation: what is cut off is never resized.
-        return image.resize((size, size), smooth, box=(left, top, left + side, top + side))
-    scale = size / max(width, height)
-    inner = (max(1, round(width * scale)), max(1, round(height * scale)))
-    square = Image.new(image.mode, (size, size))
-    square.paste(image.resize(inner, smooth), ((size - inner[0]) // 2, (size - inner[1]) // 2))
-    return square
+        return ImageOps.fit(image, (size, size), smooth)
+    if fit == "pad":
+        return ImageOps.pad(image, (size, size), smooth, color=0)
+    return image.resize((size, size), smooth)
 
 
 def check_size(place: str, stored: int) -> None:
@@ -168,8 +154,8 @@ def check_size(place: str, stored: int) -> None:
 
 def check_shape(pixels: np.ndarray[Any, Any], expected: tuple[int, ...], picture: Picture, first: Picture) -> None:
     """Refuse a picture that is not as high and wide as the first one; `expected` ends in these two numbers."""
-    if pixels.shape[:2] != expected[-2:]:
-        sizes = [f"{width}x{height}" for height, width in (expected[-2:], pixels.shape[:2])]
+    if pixels.shape[1:] != expected[-2:]:
+        sizes = [f"{width}x{height}" for height, width in (expected[-2:], pixels.shape[1:])]
         rule, way_out = f"have one size, {sizes[0]} as {first.place}", f"{RESIZE} to resize all of them."
         raise invalid("images", rule, f"{sizes[1]} in {picture.place}", way_out)
 
@@ -225,37 +211,31 @@ def _is_hidden(name: str) -> bool:
 
 
 class FolderPictures:
-    """Pictures of a folder. Their paths share one buffer, and a file is looked at only when it is asked for.
+    """Pictures of a folder. Their paths are one array, and a file is looked at only when it is asked for.
 
-    The two tensors are shared with loader processes as they are. A list of a million Python strings would be copied
-    into each of them little by little, because reading a Python object writes its reference count. A name that is not
-    UTF-8 is refused: no file of ours could hold it as an id.
+    The array is shared with loader processes as it is. A list of a million Python strings would be copied into each of
+    them little by little, because reading a Python object writes its reference count. A name that is not UTF-8 is
+    refused: no file of ours could hold it as an id.
 
     >>> pictures = FolderPictures(Path("photos"), ["a/1.png", "b/2.png"])
     >>> len(pictures), pictures.path(1)
     (2, 'b/2.png')
     """
 
-    def __init__(self, folder: Path, paths: Iterable[str]) -> None:
-        text, ends = bytearray(), array("q", [0])
-        for path in paths:
-            try:
-                text += path.encode()
-            except UnicodeEncodeError as error:
-                shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-                raise invalid("folder", "have names in UTF-8", shown, "Rename the file or the folder.") from error
-            ends.append(len(text))
+    def __init__(self, folder: Path, paths: Sequence[str]) -> None:
+        try:
+            self.paths = np.array([path.encode() for path in paths], dtype=np.bytes_)
+        except UnicodeEncodeError as error:
+            shown = os.fsencode(error.object).decode("utf-8", "backslashreplace")
+            raise invalid("folder", "have names in UTF-8", shown, "Rename the file or the folder.") from error
         self.folder = folder
-        self.text = torch.frombuffer(text or bytearray(1), dtype=torch.uint8)
-        self._ends = torch.frombuffer(ends, dtype=torch.int64)
 
     def __len__(self) -> int:
-        return len(self._ends) - 1
+        return len(self.paths)
 
     def path(self, index: int) -> str:
         """The path within the folder."""
-        start, end = self._ends[index : index + 2].tolist()
-        return self.text[start:end].numpy().tobytes().decode()
+        return bytes(self.paths[index]).decode()
 
     def __getitem__(self, index: int) -> Picture:
         path = self.path(index)
@@ -269,7 +249,7 @@ class FolderPictures:
 
 def pictures_in_folder(folder: Path) -> list[Picture]:
     """Every picture below a folder, sorted by path; hidden files and files of other kinds are left out."""
-    pictures = FolderPictures(folder, pictures_below(str(folder)))
+    pictures = FolderPictures(folder, list(pictures_below(str(folder))))
     return [pictures[row] for row in range(len(pictures))]
 
 
@@ -320,22 +300,15 @@ def decode_pictures(pictures: Pictures, decoder: Decoder, *, progress: Progress 
             if isinstance(pixels, Unreadable):
                 raise pixels
             if position == 0:
-                shape = (len(pictures), decoder.most_channels, *pixels.shape[:2])
+                shape = (len(pictures), decoder.most_channels, *pixels.shape[1:])
                 _check_memory(shape, pictures, decoder)
                 result = np.empty(shape, np.uint8)
             check_shape(pixels, shape, pictures[position], pictures[0])
-            any_colour |= pixels.ndim == 3
-            result[position] = as_channels(pixels)
+            any_colour |= len(pixels) == 3
+            result[position] = pixels
     if decoder.colour == "auto" and not any_colour:
         return np.ascontiguousarray(result[:, :1])
     return result
-
-
-def as_channels(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """`(H, W, C)` as `(C, H, W)`; a grey picture stays `(H, W)`."""
-    if pixels.ndim == 3:
-        return pixels.transpose(2, 0, 1)
-    return pixels
 
 
 def decoded(
@@ -360,12 +333,6 @@ def decoded(
             done += len(block)
             if progress is not None:
                 progress(done, len(pictures))
-
-
-def unreadable_pictures(pictures: Pictures, decoder: Decoder, *, progress: Progress | None = None) -> list[str]:
-    """Why pictures cannot be read, one line for each that cannot. Their sizes may differ."""
-    with closing(decoded(pictures, decoder, progress=progress)) as results:
-        return [str(result) for _, result in results if isinstance(result, Unreadable)]
 
 
 @contextmanager

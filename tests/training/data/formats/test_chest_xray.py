@@ -47,11 +47,11 @@ def check(dataset, side=64):
     assert dataset.image_shape == (1, side, side)
     assert dataset.class_names == ("NORMAL", "PNEUMONIA")
     assert (dataset.mean, dataset.std) == ((0.0,), (1.0,))
-    for split, part in (("train", dataset.train), ("test", dataset.test)):
-        for name, image, label in zip(dataset.ids(split), part.images, part.labels.tolist(), strict=True):
+    for part in (dataset.train, dataset.test):
+        for name, image, label in zip(part.ids, part.images, part.labels.tolist(), strict=True):
             assert label == ("PNEUMONIA" in name)
             np.testing.assert_allclose(image.numpy(), PICTURES[name], atol=1)
-    assert set(dataset.ids("train")) == {name for name in PICTURES if not name.startswith("test")}
+    assert set(dataset.train.ids) == {name for name in PICTURES if not name.startswith("test")}
 
 
 @pytest.mark.parametrize("place", [".", "chest_xray", "mendeley-v2/chest_xray"])

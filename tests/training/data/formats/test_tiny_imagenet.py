@@ -59,7 +59,7 @@ def check(dataset):
     assert dataset.class_names == ("goldfish", "crane (n02)", "crane (n03)")
     assert dataset.image_shape == (3, 64, 64)
     assert dataset.test.labels.tolist() == [2, 0, 1, 0]
-    assert dataset.ids("test", [0]) == ("val/images/val_0.JPEG",)
+    assert dataset.test.ids[0] == "val/images/val_0.JPEG"
     for part in (dataset.train, dataset.test):
         # The brightest channel of each picture is its class.
         np.testing.assert_array_equal(part.images.double().mean((2, 3)).argmax(1), part.labels)
@@ -87,7 +87,7 @@ def test_grey_pictures_among_the_coloured_ones_become_three_channels(contents, t
     contents["train/n01/images/n01_0.JPEG"] = encode((250, 0, 0), "L")
     put_zip(tmp_path, contents, monkeypatch)
     dataset = load_dataset("tiny-imagenet", data_dir=tmp_path)
-    image = dataset.train.images[dataset.ids("train").index("train/n01/images/n01_0.JPEG")]
+    image = dataset.train.images[dataset.train.ids.index("train/n01/images/n01_0.JPEG")]
     assert (image[0] == image[1]).all()
 
 
