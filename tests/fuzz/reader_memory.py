@@ -97,7 +97,7 @@ def _streamed() -> object:
     from calibrant.training.data import open_dataset
 
     found = open_dataset("folder:pictures?size=64", data_path="stream")
-    return found.train.__getitems__(range(len(found.train)))
+    return [found.train[row] for row in range(len(found.train))]
 
 
 def _gzip_bomb() -> None:

@@ -14,15 +14,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, default_convert
+from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from calibrant.errors import CalibrantError, invalid
+from calibrant.errors import CalibrantError, InvalidInput, invalid
 from calibrant.pruning import ConfidencePruner, Indexed
 from calibrant.training.data import Augmentation, StreamedImages, augment, draw_augmentation, normalise
 from calibrant.training.data.dataset import Size, resized
-from calibrant.training.data.pictures import Unreadable
 from calibrant.training.launch import ProcessLost, lost_message
 from calibrant.training.reproducibility import derive_seed
 
@@ -299,18 +298,13 @@ class BatchReader:
         pin: bool = False,
         persistent: bool = False,
     ) -> None:
-        source: TorchDataset[Any] = Indexed(items)
-        collate = None
         if isinstance(items, StreamedImages):
-            # It decodes whole batches, indices included.
-            source, collate = items, default_convert
             workers = workers or default_workers()
         self.loader: DataLoader[Any] = DataLoader(
-            source,
+            Indexed(items),
             batch_size=batch_size,
             sampler=order,
             num_workers=workers,
-            collate_fn=collate,
             worker_init_fn=_ignore_interrupts,
             persistent_workers=persistent and workers > 0,
             pin_memory=pin,
@@ -322,9 +316,7 @@ class BatchReader:
         batches = iter(self.loader)
         try:
             while (batch := next(batches, None)) is not None:
-                images, labels, indices, *fault = batch
-                if any(fault):
-                    raise Unreadable(fault[0])  # noqa: TRY301
+                images, labels, indices = batch
                 yield images, labels, indices
         except Exception as error:
             # Otherwise the processes that read would live as long as the traceback is kept.
@@ -336,6 +328,10 @@ class BatchReader:
             if differ:
                 way_out = "Resize them in the data set."
                 raise invalid("images", "have one shape", shapes.splitlines()[0], way_out) from None
+            if isinstance(error, InvalidInput):
+                # torch puts the traceback of a process that reads in front of the message.
+                message = str(error).rpartition(f"{type(error).__name__}: ")[2]
+                raise type(error)(message.strip()) from None
             raise
 
 

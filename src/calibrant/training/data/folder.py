@@ -1,18 +1,16 @@
 """The user's own pictures, in one folder per class: decoded into memory, or as they are needed."""
 
 import warnings
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
-from calibrant.errors import CalibrantWarning, InvalidInput, invalid
+from calibrant.errors import CalibrantWarning, invalid
 from calibrant.training.data.dataset import (
     Augmentation,
     Dataset,
@@ -155,18 +153,9 @@ def _warn_of_validation_folder(folder: Path) -> None:
 _SAMPLED = 2048
 
 
-class StreamedBatch(NamedTuple):
-    """Decoded pictures of one set."""
-
-    images: Tensor  # (B, C, H, W), uint8
-    labels: Tensor
-    indices: Tensor  # positions in the set
-    fault: str = ""  # what is wrong with the first picture that cannot be used
-
-
 @dataclass(frozen=True, eq=False)
 class StreamedImages(TorchDataset[tuple[Tensor, Tensor]]):
-    """Some pictures of a folder, decoded as they are needed. A `DataLoader` asks for whole batches at once.
+    """Some pictures of a folder, decoded as they are needed: items `(image, label)`.
 
     Args:
         pictures: Those of the folder.
@@ -195,34 +184,15 @@ class StreamedImages(TorchDataset[tuple[Tensor, Tensor]]):
         return replace(self, rows=self.rows[rows], labels=self.labels[rows])
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        batch = self.__getitems__([index])
-        if batch.fault:
-            raise InvalidInput(batch.fault)
-        return batch.images[0], batch.labels[0]
-
-    def __getitems__(self, indices: Sequence[int]) -> StreamedBatch:
-        """Decode a batch. A picture that cannot be used becomes a message: an error in a worker loses its shape."""
-        images = torch.zeros(len(indices), *self.shape, dtype=torch.uint8)
-        pixels, fault = images.numpy(), ""
+        picture = self.pictures[int(self.rows[index])]
         with large_pictures_expected():
-            for position, index in enumerate(indices):
-                try:
-                    pixels[position] = self._decode(int(self.rows[index]))
-                except InvalidInput as error:
-                    fault = str(error)
-                    break
-        chosen = torch.as_tensor(indices, dtype=torch.int64)
-        return StreamedBatch(images, self.labels[chosen], chosen, fault)
-
-    def _decode(self, row: int) -> np.ndarray[Any, Any]:
-        picture = self.pictures[row]
-        pixels = self.decoder(picture)
+            pixels = self.decoder(picture)
         check_shape(pixels, self.shape, picture, self.pictures[0])
         # Grey sets are decoded in the colours of each picture, so that a colour picture among them is noticed.
         if len(pixels) > self.shape[0]:
             way_out = "Say ?colour=rgb or ?colour=grey in the name of the data."
             raise invalid(picture.place, "be grey as the first pictures of the set", "colours", way_out)
-        return pixels
+        return torch.tensor(pixels).expand(self.shape), self.labels[index]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

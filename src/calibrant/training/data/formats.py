@@ -1,14 +1,15 @@
 """Readers of public sets in their official formats, and of `.npz` sets. Nothing is unpickled or unpacked to disk."""
 
 import gzip
-import hashlib
 import io
 import math
 import struct
 import tarfile
+import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,12 +26,10 @@ from calibrant.training.data.pictures import (
     Decoder,
     Picture,
     decode_pictures,
-    open_zip,
     pictures_in_folder,
     pictures_in_zip,
-    read_zip_member,
 )
-from calibrant.training.data.public_sets import Content, PublicSet, Source, check_file, compare_digest, digest_name
+from calibrant.training.data.public_sets import Content, PublicSet, Source, check_digest, check_file, digest_name
 
 
 class Splits(NamedTuple):
@@ -112,32 +111,34 @@ def _read_contents(entry: PublicSet, source: Source, files: tuple[Content, ...])
         found = _read_file(entry, source, file.name, file.size + 1)
         if len(found) != file.size:
             raise invalid(where, f"hold {file.size} bytes", len(found), "Get it again.")
-        _check_content(found, file, where)
+        check_digest(io.BytesIO(found), file.digest, where)
         content += found
     return _images(*decode(content, entry))
-
-
-def _check_content(content: Any, file: Content, what: str) -> None:
-    found = hashlib.new(file.digest.partition(":")[0], content, usedforsecurity=False).hexdigest()
-    compare_digest(found, file.digest, what)
 
 
 def _read_file(entry: PublicSet, source: Source, name: str, most: int) -> bytes:
     """At most so many bytes of an official file, from the archive or the folder of the set."""
     path = source.path
-    try:
+    with _readable(path):
         if source.form == "archive" and path.suffix == ".zip":
-            return read_zip_member(open_zip(path), f"{entry.folders[0]}/{name}")
+            with zipfile.ZipFile(path) as archive, archive.open(f"{entry.folders[0]}/{name}") as handle:
+                return handle.read(most)
         if source.form == "archive":
             return _read_tar_member(path, f"{entry.folders[0]}/{name}", most)
-        path = path / name
-        if path.exists():
-            with path.open("rb") as handle:
+        if (path / name).exists():
+            with (path / name).open("rb") as handle:
                 return handle.read(most)
-        path = path.with_name(f"{name}.gz")
-        with gzip.open(path, "rb") as packed:
-            return packed.read(most)
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+    path = path / f"{name}.gz"
+    with _readable(path), gzip.open(path, "rb") as handle:
+        return handle.read(most)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """One line for a damaged file."""
+    try:
+        yield
+    except (OSError, EOFError, KeyError, RuntimeError, zlib.error, tarfile.TarError, zipfile.BadZipFile) as error:
         raise InvalidInput(f"{path} cannot be read: {error}. Get it again.") from error
 
 
@@ -267,9 +268,10 @@ def _verified_npz(entry: PublicSet, path: Path, size: int | None) -> Splits:
         return splits._replace(verified="number of images")
     files = entry.contents
     for part, expected in ((splits.train, files["train"]), (splits.test, files["test"])):
-        content, start = memoryview(encode(part, entry)), 0
+        content, start = encode(part, entry), 0
         for file in expected:
-            _check_content(content[start : start + file.size], file, f"the arrays of {file.name}")
+            rebuilt = io.BytesIO(content[start : start + file.size])
+            check_digest(rebuilt, file.digest, f"the arrays of {file.name}")
             start += file.size
     kind = digest_name(files["test"][0].digest)
     return splits._replace(verified=f"{kind} of the official files, rebuilt from the arrays")
@@ -288,7 +290,8 @@ def _read_pictures(entry: PublicSet, source: Source, side: int, progress: Progre
         if entry.files[0].digest:
             check_file(source.path, entry.files[0].digest)
             verified = f"{digest_name(entry.files[0].digest)} of the official archive"
-        pictures = pictures_in_zip(open_zip(source.path), entry.folders[0])
+        with _readable(source.path):
+            pictures = pictures_in_zip(source.path, entry.folders[0])
     else:
         pictures = pictures_in_folder(source.path)
     if entry.format == "classes":

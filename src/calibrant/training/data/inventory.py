@@ -25,21 +25,11 @@ def list_datasets(data_dir: str | Path | None = None) -> list[dict[str, Any]]:
         found = str(source.path) if source else None
         if not entry.files:
             found = "inside scikit-learn"
-        rows.append(
-            {
-                "name": entry.name,
-                "title": entry.title,
-                "train": entry.train,
-                "test": entry.test,
-                "classes": entry.n_classes,
-                "found": found,
-                "download_bytes": sum(file.size for file in entry.files),
-                "files": [file.name for file in entry.files],
-                "licence": entry.licence,
-                "citation": entry.citation,
-                "homepage": entry.homepage,
-            }
-        )
+        row = {
+            key: getattr(entry, key) for key in ("name", "title", "train", "test", "licence", "citation", "homepage")
+        }
+        row |= {"classes": entry.n_classes, "found": found, "files": [file.name for file in entry.files]}
+        rows.append({**row, "download_bytes": sum(file.size for file in entry.files)})
     return rows
 
 

@@ -79,7 +79,8 @@ class Decoder:
         """Decode a picture; raises `Unreadable` if it cannot be used."""
         from PIL import Image
 
-        check_size(picture.place, picture.stored)
+        if picture.stored > _LARGEST_FILE:
+            raise Unreadable(str(invalid(picture.place, f"be at most {_LARGEST_FILE} bytes", picture.stored)))
         try:
             content = picture.read()
             with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
@@ -144,12 +145,6 @@ def _as_square(image: "Image.Image", size: int, fit: Fit) -> "Image.Image":
     if fit == "pad":
         return ImageOps.pad(image, (size, size), smooth, color=0)
     return image.resize((size, size), smooth)
-
-
-def check_size(place: str, stored: int) -> None:
-    """Refuse a file that is absurdly large for a picture."""
-    if stored > _LARGEST_FILE:
-        raise Unreadable(str(invalid(place, f"be at most {_LARGEST_FILE} bytes", stored)))
 
 
 def check_shape(pixels: np.ndarray[Any, Any], expected: tuple[int, ...], picture: Picture, first: Picture) -> None:
@@ -253,36 +248,15 @@ def pictures_in_folder(folder: Path) -> list[Picture]:
     return [pictures[row] for row in range(len(pictures))]
 
 
-def pictures_in_zip(archive: zipfile.ZipFile, folder: str) -> list[Picture]:
+def pictures_in_zip(path: Path, folder: str) -> list[Picture]:
     """Every picture in a folder of an archive, sorted by path. Nothing is unpacked to disk."""
-    found = []
+    found, archive = [], zipfile.ZipFile(path)
     for info in archive.infolist():
-        path = PurePosixPath(info.filename)
-        if path.parts[:1] == (folder,) and path.suffix.lower() in _ENDINGS and not any(map(_is_hidden, path.parts)):
-            place = f"{info.filename} in {archive.filename}"
-            read = partial(read_zip_member, archive, info.filename)
-            found.append(Picture(path.relative_to(folder), place, info.file_size, read))
+        name = PurePosixPath(info.filename)
+        if name.parts[:1] == (folder,) and name.suffix.lower() in _ENDINGS and not any(map(_is_hidden, name.parts)):
+            place, read = f"{name} in {path}", partial(archive.read, info)
+            found.append(Picture(name.relative_to(folder), place, info.file_size, read))
     return sorted(found, key=lambda picture: picture.path)
-
-
-def open_zip(path: Path) -> zipfile.ZipFile:
-    """Open an archive; a damaged one is one clear line."""
-    try:
-        return zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError) as error:
-        raise InvalidInput(f"{path} cannot be read as a zip archive: {error}. Get it again.") from error
-
-
-def read_zip_member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Content of one member; a missing, damaged or absurdly large one is one clear line."""
-    try:
-        info = archive.getinfo(name)
-        check_size(f"{name} in {archive.filename}", info.file_size)
-        return archive.read(info)
-    except KeyError as error:
-        raise invalid(str(archive.filename), f"hold {name}", "an archive without it", "Get it again.") from error
-    except (zipfile.BadZipFile, RuntimeError, EOFError, OSError) as error:
-        raise InvalidInput(f"{name} in {archive.filename} cannot be read: {error}. Get the archive again.") from error
 
 
 # decoding many --------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import urllib.error
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import torch
 from pydantic import TypeAdapter
@@ -182,29 +182,26 @@ def _download(url: str, path: Path, file: RemoteFile) -> None:
             way_out = "The connection broke, or the publisher has changed the file: nothing was kept."
             raise invalid(url, f"have {file.size} bytes", received, way_out)
         if file.digest:
-            check_file(temporary, file.digest, name=url)
+            with temporary.open("rb") as handle:
+                check_digest(handle, file.digest, url)
 
 
-def check_file(path: Path, digest: str, *, name: str = "") -> None:
-    """Refuse a file whose digest is not `digest`, written as `md5:...`; `name` is shown instead of the path.
-
-    It finds damage; MD5 stops no attacker.
-    """
-    kind = digest.partition(":")[0]
-    with path.open("rb") as handle:
-        found = hashlib.file_digest(handle, lambda: hashlib.new(kind, usedforsecurity=False))
-    compare_digest(found.hexdigest(), digest, name or str(path))
-
-
-def compare_digest(found: str, digest: str, what: str) -> None:
-    """Refuse what has another digest than `digest`, written as `md5:...`."""
-    expected = digest.partition(":")[2]
+def check_digest(handle: BinaryIO, digest: str, what: str) -> None:
+    """Refuse content whose digest is not `digest`, written as `md5:...`. It finds damage; MD5 stops no attacker."""
+    kind, _, expected = digest.partition(":")
+    found = hashlib.file_digest(handle, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
     if found != expected:
         raise InvalidInput(
             f"{what}: {digest_name(digest)} must be {expected}, got {found}. It is damaged or another version: delete "
             "it and get it again with 'calibrant data fetch', or load your own copy as arrays:FILE.npz, which is not "
             "compared."
         )
+
+
+def check_file(path: Path, digest: str) -> None:
+    """Refuse a file with another digest."""
+    with path.open("rb") as handle:
+        check_digest(handle, digest, str(path))
 
 
 def digest_name(digest: str) -> str:

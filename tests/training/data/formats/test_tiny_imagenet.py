@@ -104,7 +104,7 @@ def test_damage_is_found(contents, tmp_path, monkeypatch):
     with pytest.raises(InvalidInput, match=r"tiny-imagenet-200.zip: MD5 must be"):
         load_dataset("tiny-imagenet", data_dir=tmp_path)
     put_zip(tmp_path, {name: value for name, value in contents.items() if name != "words.txt"}, monkeypatch)
-    with pytest.raises(InvalidInput, match=r"must hold tiny-imagenet-200/words.txt"):
+    with pytest.raises(InvalidInput, match=r"cannot be read: .*tiny-imagenet-200/words.txt"):
         load_dataset("tiny-imagenet", data_dir=tmp_path)
     put_zip(tmp_path, contents | {"val/images/val_7.JPEG": encode((1, 1, 1))}, monkeypatch)
     with pytest.raises(InvalidInput, match=r"val_7.JPEG in .* known class in val_annotations.txt, got None"):
