@@ -133,7 +133,7 @@ def _public(here: Path, name: str, **changes: Any) -> Any:
 
     entry = replace(CATALOGUE[name], folders=(".", "tiny-imagenet-200"), **changes)
     source = entry.find(here / "sets")
-    return None if source is None else read_public(entry, source, None)
+    return None if source is None else read_public(entry, source, None, None)
 
 
 def _contents(here: Path, **names: tuple[str, ...]) -> Any:
@@ -146,17 +146,17 @@ def _contents(here: Path, **names: tuple[str, ...]) -> Any:
 
 def _read_idx(here: Path) -> Any:
     contents = _contents(here, train=("train-images", "train-labels"), test=("test-images", "test-labels"))
-    return _public(here, "mnist", contents=contents, train=6, test=3)
+    return _public(here, "mnist", contents=contents, train=6, test=3, class_names=("a", "b", "c"))
 
 
 def _read_cifar(here: Path) -> Any:
     contents = _contents(here, train=("batch.bin",), test=("batch.bin",))
-    return _public(here, "cifar10", contents=contents, train=4, test=4)
+    return _public(here, "cifar10", contents=contents, train=4, test=4, class_names=tuple("abcd"))
 
 
 def _read_svhn(here: Path) -> Any:
     contents = _contents(here, train=("train_32x32.mat",), test=("test_32x32.mat",))
-    return _public(here, "svhn", contents=contents, train=4, test=4)
+    return _public(here, "svhn", contents=contents, train=4, test=4, class_names=tuple("abcd"))
 
 
 def _read_tiny(here: Path) -> Any:

@@ -183,17 +183,10 @@ class ResidentBatches:
     """The whole set as one uint8 tensor on the device; a batch is a gather."""
 
     def __init__(
-        self,
-        images: Tensor,
-        labels: Tensor,
-        tables: EpochTables,
-        preparation: Preparation,
-        *,
-        batch_size: int,
+        self, images: Tensor, labels: Tensor, tables: EpochTables, preparation: Preparation, *, batch_size: int
     ) -> None:
         self.images, self.labels = images, labels
-        self.tables, self.preparation = tables, preparation
-        self.batch_size = batch_size
+        self.tables, self.preparation, self.batch_size = tables, preparation, batch_size
         self._steps = torch.arange(batch_size, device=images.device)
 
     def begin(self, epoch: int) -> None:
@@ -212,12 +205,11 @@ class ResidentBatches:
 
     def batches(self) -> Iterator[TrainingBatch]:
         """The epoch's batches."""
-        for total in self.tables.totals():
-            yield self.take(total)
+        return map(self.take, self.tables.totals())
 
 
 class LoaderBatches:
-    """Any map-style `Dataset` of `(image, target)` through a `DataLoader`; a sample that rests is not read.
+    """Any map-style `Dataset` of `(image, label)` through a `DataLoader`; a sample that rests is not read.
 
     uint8 images are augmented and normalised on the device like resident ones; float images are the user's own
     finished input and pass through.
@@ -233,34 +225,29 @@ class LoaderBatches:
         workers: int,
         device: torch.device,
     ) -> None:
-        self.tables, self.preparation, self.device = tables, preparation, device
-        self._dataset = dataset
-        self._set_epoch: Callable[[int], None] | None = getattr(dataset, "set_epoch", None)
+        self.dataset, self.tables, self.preparation, self.device = dataset, tables, preparation, device
+        pin = device.type == "cuda"
         self.reader = BatchReader(
-            dataset, batch_size=batch_size, workers=workers, order=tables, pin=device.type == "cuda", persistent=True
+            dataset, batch_size=batch_size, workers=workers, order=tables, pin=pin, persistent=True
         )
 
     def begin(self, epoch: int) -> None:
         """Lay out an epoch; a dataset with random items gets its number."""
         self.tables.begin(epoch)
-        if self._set_epoch is not None:
-            self._set_epoch(epoch)
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(epoch)
 
     def batches(self) -> Iterator[TrainingBatch]:
         """The epoch's batches."""
-        start, reader = 0, iter(self.reader)
+        start, reader, none = 0, iter(self.reader), torch.empty(0, dtype=torch.int64)
         for total in self.tables.totals():
             size = self.tables.part(total)
-            read = next(reader) if size else self._nothing()
+            # Of a small last batch some processes hold nothing, in the shape of their images.
+            read = next(reader) if size else (self.dataset[0][0][None][:0], none, none)
             offsets, flips = (table[start : start + size] for table in (self.tables.offsets, self.tables.flips))
             start += size
             images, labels, rows = (part.to(self.device, non_blocking=True) for part in read)
             yield TrainingBatch(self.preparation(images, offsets, flips), labels, rows, total)
-
-    def _nothing(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The empty part of a batch with fewer samples than there are processes."""
-        none = torch.empty(0, dtype=torch.int64)
-        return self._dataset[0][0][None][:0], none, none
 
 
 def balanced_draw(order: Tensor, targets: Tensor, seed: int) -> Tensor:
@@ -316,8 +303,7 @@ class BatchReader:
         batches = iter(self.loader)
         try:
             while (batch := next(batches, None)) is not None:
-                images, labels, indices = batch
-                yield images, labels, indices
+                yield tuple(batch)
         except Exception as error:
             # Otherwise the processes that read would live as long as the traceback is kept.
             if isinstance(batches, _MultiProcessingDataLoaderIter):

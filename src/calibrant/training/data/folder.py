@@ -24,11 +24,10 @@ from calibrant.training.data.pictures import (
     Decoder,
     FolderPictures,
     Picture,
-    Unreadable,
     check_pixels,
     check_shape,
+    decode_alike,
     decode_pictures,
-    decoded,
     folders_in,
     large_pictures_expected,
     pictures_below,
@@ -210,12 +209,10 @@ def stream_folder(found: Listing, decoder: Decoder) -> StreamedDataset:
     if decoder.size is None:
         # A batch of small files may be too large for any memory.
         check_pixels(3 * height * width * len(sample), sum(picture.stored for picture in sample))
-    histogram, any_colour = _survey(sample, decoder, (height, width))
+    histogram, any_colour = _survey(sample, decoder)
     if decoder.colour == "auto" and not any_colour:
-        _, any_colour = _survey(_sampled(found, found.test), decoder, (height, width))
-    channels = 1
-    if decoder.colour == "rgb" or any_colour:
-        channels = 3
+        _, any_colour = _survey(_sampled(found, found.test), decoder)
+    channels = 3 if decoder.colour == "rgb" or any_colour else 1
     mean, std = channel_statistics(histogram[:channels])
     every = StreamedImages(
         found.pictures, torch.arange(len(found.pictures)), found.labels, decoder, (channels, height, width)
@@ -229,14 +226,11 @@ def _sampled(found: Listing, rows: Tensor) -> list[Picture]:
     return [found.pictures[row] for row in rows[:: max(1, len(rows) // _SAMPLED)].tolist()]
 
 
-def _survey(pictures: list[Picture], decoder: Decoder, size: tuple[int, int]) -> tuple[Tensor, bool]:
+def _survey(pictures: list[Picture], decoder: Decoder) -> tuple[Tensor, bool]:
     """Histogram of each of three channels over these pictures, and whether any has colours."""
     histogram, any_colour = torch.zeros(3, 256, dtype=torch.int64), False
-    with closing(decoded(pictures, decoder)) as results:
-        for position, pixels in results:
-            if isinstance(pixels, Unreadable):
-                raise pixels
-            check_shape(pixels, size, pictures[position], pictures[0])
+    with closing(decode_alike(pictures, decoder)) as results:
+        for _, pixels in results:
             any_colour |= len(pixels) == 3
             histogram += channel_histogram(torch.tensor(pixels)[None])
     return histogram, any_colour

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from calibrant.checks import labels
 from calibrant.errors import InvalidInput, importing, invalid
 from calibrant.predictions import read_npz
-from calibrant.training.data.dataset import Images, Progress, split_validation
+from calibrant.training.data.dataset import Dataset, Images, Progress, split_validation
 from calibrant.training.data.pictures import (
     Colour,
     Decoder,
@@ -31,17 +31,10 @@ from calibrant.training.data.pictures import (
 )
 from calibrant.training.data.public_sets import Content, PublicSet, Source, check_digest, check_file, digest_name
 
-
-class Splits(NamedTuple):
-    """What a reader found: both splits, class names if the source has them, and how it was checked."""
-
-    train: Images
-    test: Images
-    class_names: tuple[str, ...] = ()
-    verified: str = ""
+Splits = tuple[Images, Images]  # to train on and to test
 
 
-def read_public(entry: PublicSet, source: Source | None, size: int | None, progress: Progress | None = None) -> Splits:
+def read_public(entry: PublicSet, source: Source | None, size: int | None, progress: Progress | None) -> Dataset:
     """Read a public set and check it against what is published.
 
     Args:
@@ -50,16 +43,26 @@ def read_public(entry: PublicSet, source: Source | None, size: int | None, progr
         size: Pixels per side to which its pictures are resized; None for the usual number.
         progress: Called with the amount done and the total.
     """
+    names, origin = entry.class_names, "scikit-learn" if source is None else str(source.path)
+    verified = "number of images"
     if source is None:
-        return _read_digits()
-    if source.form == "npz":
-        return _verified_npz(entry, source.path, size)
-    if entry.contents:
+        (train, test), verified = _read_digits(), ""
+    elif source.form == "npz":
+        (train, test), verified = _verified_npz(entry, source.path, size)
+    elif entry.contents:
         train = _read_contents(entry, source, entry.contents["train"])
         test = _read_contents(entry, source, entry.contents["test"])
         _check_counts(entry, source.path, len(train), len(test))
-        return Splits(train, test, verified=f"{digest_name(entry.contents['test'][0].digest)} of the official files")
-    return _read_pictures(entry, source, size or entry.side, progress)
+        verified = f"{digest_name(entry.contents['test'][0].digest)} of the official files"
+    else:
+        if source.form == "archive" and entry.files[0].digest:
+            check_file(source.path, entry.files[0].digest)
+            verified = f"{digest_name(entry.files[0].digest)} of the official archive"
+        (train, test), found = _read_pictures(entry, source, size or entry.side, progress)
+        names = names or found
+    return Dataset(
+        entry.name, train, test, names, entry.mean, entry.std, entry.augmentation, origin=origin, verified=verified
+    )
 
 
 def _check_counts(entry: PublicSet, path: Path, train: int, test: int) -> None:
@@ -85,7 +88,7 @@ def _read_digits() -> Splits:
     )
     # A third for the test: 599 images, so that an error rate of a few percent rests on more than a handful of samples.
     train, test = (every.take(rows) for rows in split_validation(every.labels, fraction=1 / 3, seed=0))
-    return Splits(train, test)
+    return train, test
 
 
 def _images(pixels: NDArray[Any], targets: NDArray[Any], ids: tuple[str, ...] = ()) -> Images:
@@ -211,8 +214,8 @@ _OPTIONAL = ("class_names", "ids_train", "ids_test")
 _MOST_CHANNELS = 4
 
 
-def read_arrays(path: str | Path) -> Splits:
-    """Read an `.npz` set.
+def read_arrays(path: str | Path) -> tuple[Splits, tuple[str, ...]]:
+    """Read an `.npz` set and its class names, if it has any.
 
     Args:
         path: A file with `x_train`, `x_test` (uint8, `(N, H, W)` or `(N, H, W, C)`), `y_train`, `y_test` (integers
@@ -223,8 +226,8 @@ def read_arrays(path: str | Path) -> Splits:
         if key not in content:
             found = f"no {key} (found: {', '.join(sorted(content))})"
             raise invalid(str(path), f"hold {', '.join(_REQUIRED)}", found)
-    train, test = _split(content, "train", path), _split(content, "test", path)
-    return Splits(train, test, _texts(content, "class_names", path))
+    splits = _split(content, "train", path), _split(content, "test", path)
+    return splits, _texts(content, "class_names", path)
 
 
 def _split(content: Mapping[str, Any], split: str, path: str | Path) -> Images:
@@ -255,26 +258,25 @@ def _texts(content: Mapping[str, Any], key: str, path: str | Path) -> tuple[str,
     return tuple(str(text) for text in array)
 
 
-def _verified_npz(entry: PublicSet, path: Path, size: int | None) -> Splits:
+def _verified_npz(entry: PublicSet, path: Path, size: int | None) -> tuple[Splits, str]:
     """Read a public set from an `.npz`. If it can be done, the official files are rebuilt and their digests checked."""
-    splits = read_arrays(path)
-    _check_counts(entry, path, len(splits.train), len(splits.test))
-    stored = splits.train.shape[-1]
+    (train, test), _ = read_arrays(path)
+    _check_counts(entry, path, len(train), len(test))
+    stored = train.shape[-1]
     if size not in (None, stored):
         way_out = f"An .npz is not resized: leave the option out, or read {entry.files[0].name} instead of it."
         raise invalid(f"size for {path}", f"be {stored}, as stored", size, way_out)
     encode: Callable[[Images, PublicSet], bytes] | None = {"cifar": _to_cifar, "idx": _to_idx}.get(entry.format)
     if encode is None:
-        return splits._replace(verified="number of images")
+        return (train, test), "number of images"
     files = entry.contents
-    for part, expected in ((splits.train, files["train"]), (splits.test, files["test"])):
+    for part, expected in ((train, files["train"]), (test, files["test"])):
         content, start = encode(part, entry), 0
         for file in expected:
             rebuilt = io.BytesIO(content[start : start + file.size])
             check_digest(rebuilt, file.digest, f"the arrays of {file.name}")
             start += file.size
-    kind = digest_name(files["test"][0].digest)
-    return splits._replace(verified=f"{kind} of the official files, rebuilt from the arrays")
+    return (train, test), f"{digest_name(files['test'][0].digest)} of the official files, rebuilt from the arrays"
 
 
 # Folders and archives of pictures -------------------------------------------------------------------------------------
@@ -283,17 +285,16 @@ _Row = tuple[Picture, str, int]  # a picture, its split and its label
 _LONGEST_LIST = 2**26  # bytes
 
 
-def _read_pictures(entry: PublicSet, source: Source, side: int, progress: Progress | None) -> Splits:
-    verified = "number of images"
-    names: tuple[str, ...] = ()
+def _read_pictures(
+    entry: PublicSet, source: Source, side: int, progress: Progress | None
+) -> tuple[Splits, tuple[str, ...]]:
+    """Decode the pictures of a set; and the names of its classes, if the files contain them."""
     if source.form == "archive":
-        if entry.files[0].digest:
-            check_file(source.path, entry.files[0].digest)
-            verified = f"{digest_name(entry.files[0].digest)} of the official archive"
         with _readable(source.path):
             pictures = pictures_in_zip(source.path, entry.folders[0])
     else:
         pictures = pictures_in_folder(source.path)
+    names: tuple[str, ...] = ()
     if entry.format == "classes":
         rows = _rows_by_class(pictures, entry)
     else:
@@ -307,11 +308,8 @@ def _read_pictures(entry: PublicSet, source: Source, side: int, progress: Progre
         np.array([label for _, _, label in rows]),
         tuple(picture.path.as_posix() for picture in found),
     )
-    parts = []
-    for split in ("train", "test"):
-        chosen = [row for row, (_, part, _) in enumerate(rows) if part == split]
-        parts.append(every.take(torch.tensor(chosen)))
-    return Splits(parts[0], parts[1], names, verified)
+    in_test = torch.tensor([split == "test" for _, split, _ in rows])
+    return (every.take(torch.nonzero(~in_test).flatten()), every.take(torch.nonzero(in_test).flatten())), names
 
 
 def _rows_by_class(pictures: list[Picture], entry: PublicSet) -> list[_Row]:

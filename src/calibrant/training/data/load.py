@@ -36,7 +36,7 @@ def load_dataset(spec: str, *, data_dir: str | Path | None = None, progress: Pro
     """
     parsed = parse_spec(spec)
     if entry := public_set(parsed):
-        return _load_public(entry, parsed, data_dir, progress)
+        return read_public(entry, find_named(entry.name, data_dir=data_dir), parsed.size(), progress)
     if parsed.kind == "arrays" and parsed.path:
         parsed.allow()
         return _load_arrays(Path(parsed.path).expanduser())
@@ -79,25 +79,9 @@ def find_named(spec: str, *, data_dir: str | Path | None = None) -> Source | Non
     return source
 
 
-def _load_public(entry: PublicSet, spec: Spec, data_dir: str | Path | None, progress: Progress | None) -> Dataset:
-    source = find_named(entry.name, data_dir=data_dir)
-    splits = read_public(entry, source, spec.size(), progress)
-    return Dataset(
-        entry.name,
-        splits.train,
-        splits.test,
-        entry.class_names or splits.class_names,
-        entry.mean,
-        entry.std,
-        entry.augmentation,
-        origin="scikit-learn" if source is None else str(source.path),
-        verified=splits.verified,
-    )
-
-
 def _load_arrays(path: Path) -> Dataset:
     """Read the user's own `.npz` set; mean and standard deviation are those of its training images."""
-    train, test, names, _ = read_arrays(path)
+    (train, test), names = read_arrays(path)
     if not names:
         n_classes = max(int(train.labels.max()), int(test.labels.max())) + 1
         names = tuple(str(label) for label in range(n_classes))

@@ -269,20 +269,31 @@ def decode_pictures(pictures: Pictures, decoder: Decoder, *, progress: Progress 
     every picture is grey, else three.
     """
     any_colour = False
-    with closing(decoded(pictures, decoder, progress=progress)) as results:
+    with closing(decode_alike(pictures, decoder, progress=progress)) as results:
         for position, pixels in results:
-            if isinstance(pixels, Unreadable):
-                raise pixels
             if position == 0:
                 shape = (len(pictures), decoder.most_channels, *pixels.shape[1:])
                 _check_memory(shape, pictures, decoder)
                 result = np.empty(shape, np.uint8)
-            check_shape(pixels, shape, pictures[position], pictures[0])
             any_colour |= len(pixels) == 3
             result[position] = pixels
     if decoder.colour == "auto" and not any_colour:
         return np.ascontiguousarray(result[:, :1])
     return result
+
+
+def decode_alike(
+    pictures: Pictures, decoder: Decoder, *, progress: Progress | None = None
+) -> Generator[tuple[int, np.ndarray[Any, Any]], None, None]:
+    """Decode pictures; one that cannot be read, or has another size than the first one, is an error."""
+    expected: tuple[int, ...] = ()
+    with closing(decoded(pictures, decoder, progress=progress)) as results:
+        for position, pixels in results:
+            if isinstance(pixels, Unreadable):
+                raise pixels
+            expected = expected or pixels.shape
+            check_shape(pixels, expected, pictures[position], pictures[0])
+            yield position, pixels
 
 
 def decoded(

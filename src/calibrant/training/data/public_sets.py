@@ -2,6 +2,7 @@
 
 import hashlib
 import http.client
+import io
 import os
 import sys
 import tomllib
@@ -9,7 +10,7 @@ import urllib.error
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import TypeAdapter
@@ -186,7 +187,7 @@ def _download(url: str, path: Path, file: RemoteFile) -> None:
                 check_digest(handle, file.digest, url)
 
 
-def check_digest(handle: BinaryIO, digest: str, what: str) -> None:
+def check_digest(handle: io.BufferedReader | io.BytesIO, digest: str, what: str) -> None:
     """Refuse content whose digest is not `digest`, written as `md5:...`. It finds damage; MD5 stops no attacker."""
     kind, _, expected = digest.partition(":")
     found = hashlib.file_digest(handle, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()

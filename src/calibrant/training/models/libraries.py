@@ -94,10 +94,6 @@ def cover(images: Tensor, size: tuple[int, int]) -> Tensor:
     return images[..., top : top + size[0], left : left + size[1]]
 
 
-_ENDING = ".safetensors"
-_OF_A_RUN = "model."
-
-
 def head_of(network: nn.Module) -> str:
     """Name of the layer that gives the logits: the last linear layer, or 1x1 convolution.
 
@@ -114,9 +110,9 @@ def head_of(network: nn.Module) -> str:
 def check_weights(path: str | Path) -> Path:
     """The path of a file of weights; one that is missing, or of a format that may run code, is refused."""
     file = Path(path).expanduser()
-    if file.suffix != _ENDING:
+    if file.suffix != ".safetensors":
         way_out = "Formats that unpickle may run code: convert it once with safetensors.torch.save_file."
-        raise invalid("model.weights", f"be a {_ENDING} file", str(path), way_out)
+        raise invalid("model.weights", "be a .safetensors file", str(path), way_out)
     if not file.is_file():
         raise invalid("model.weights", "be a file that exists", str(path))
     return file
@@ -138,7 +134,8 @@ def load_weights(network: nn.Module, path: str | Path) -> None:
         raise InvalidInput(f"weights {file.name} cannot be read: {str(error)[:200]}.") from error
     wanted, head = network.state_dict(), f"{head_of(network)}."
     if not wanted.keys() & found.keys():
-        found = {name.removeprefix(_OF_A_RUN): value for name, value in found.items() if name.startswith(_OF_A_RUN)}
+        of_a_run = "model."
+        found = {name.removeprefix(of_a_run): value for name, value in found.items() if name.startswith(of_a_run)}
     fitting = {name: value for name, value in found.items() if name in wanted and value.shape == wanted[name].shape}
     # A counter that no forward pass reads; files of other tools often lack it.
     needed = [name for name in wanted if not name.startswith(head) and not name.endswith("num_batches_tracked")]
@@ -360,12 +357,8 @@ def _settings(path: str, name: str) -> dict[str, Any]:
 
     with _one_line(path):  # a path that is not there is taken for a name, and not every path can be one
         found = cached_file(path, name, local_files_only=True, _raise_exceptions_for_missing_entries=False)
-    if found is None:
-        return {}
-    content = read_json(found)
-    if not isinstance(content, dict):
-        return {}
-    return content
+    content = None if found is None else read_json(found)
+    return content if isinstance(content, dict) else {}
 
 
 def _check_folder(path: str, *, weights: bool) -> None:
