@@ -149,15 +149,12 @@ class EpochTables:
         )
         flips = flips[mine]
         if self.augmentation.flip == "alternate":
-            flips = self._alternating_sides(epoch)[order[mine].cpu()]
+            # Each sample has a random first side and changes it every epoch.
+            generator = torch.Generator().manual_seed(derive_seed(self.seed, "mirror"))
+            first_sides = torch.randint(0, 2, (self.capacity,), generator=generator)
+            flips = ((first_sides + epoch) % 2 == 1)[order[mine].cpu()]
         self.offsets[: self.length].copy_(offsets[mine])
         self.flips[: self.length].copy_(flips)
-
-    def _alternating_sides(self, epoch: int) -> Tensor:
-        """Which samples are mirrored in this epoch: each has a random first side and changes it every epoch."""
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, "mirror"))
-        first_sides = torch.randint(0, 2, (self.capacity,), generator=generator)
-        return (first_sides + epoch) % 2 == 1
 
     def __len__(self) -> int:
         return self.length

@@ -16,6 +16,7 @@ from calibrant.training.data.dataset import (
     Dataset,
     Images,
     Progress,
+    Size,
     channel_histogram,
     channel_statistics,
     split_validation,
@@ -58,35 +59,25 @@ def decoder_of(spec: Spec) -> Decoder:
 class Listing:
     """The pictures of a folder, found and not decoded."""
 
+    name: str
+    origin: str
     pictures: FolderPictures  # sorted by path
+    decoder: Decoder
     class_names: tuple[str, ...]
+    augmentation: Augmentation
     labels: Tensor  # one per picture
     train: Tensor  # positions of the pictures to train on
     test: Tensor  # and of the others
 
-    @property
-    def folder(self) -> Path:
-        """Where the pictures lie."""
-        return self.pictures.folder
-
-    @property
-    def name(self) -> str:
-        """The name of the set: that of the folder."""
-        return self.folder.resolve().name
-
-    @property
-    def augmentation(self) -> Augmentation:
-        """The default changes to training images."""
-        return Augmentation.for_classes(self.class_names)
-
-    def decode_first(self, decoder: Decoder) -> Tensor:
-        """Pixels of the first picture: `(1, C, H, W)`."""
-        return torch.from_numpy(decode_pictures([self.pictures[0]], decoder))
+    def size(self) -> Size:
+        """Height and width of the first picture."""
+        height, width = decode_pictures([self.pictures[0]], self.decoder).shape[2:]
+        return height, width
 
 
 def list_folder(spec: Spec) -> Listing:
     """Find the pictures of `DIR/train/CLASS/*` and `DIR/test/CLASS/*`, or of `DIR/CLASS/*`; none is opened."""
-    decoder_of(spec)
+    decoder = decoder_of(spec)
     folder = Path(spec.path).expanduser()
     if not folder.is_dir():
         raise invalid("folder", "be an existing folder", str(folder))
@@ -113,7 +104,8 @@ def list_folder(spec: Spec) -> Listing:
         test, train = torch.arange(tested), torch.arange(tested, len(pictures))
     else:
         train, test = split_validation(labels, fraction=_TEST_FRACTION, seed=_SPLIT_SEED)
-    return Listing(pictures, names, labels, train, test)
+    augmentation = Augmentation.for_classes(names)
+    return Listing(folder.resolve().name, str(folder), pictures, decoder, names, augmentation, labels, train, test)
 
 
 def _class_names(folder: Path, places: list[tuple[str, str]], sizes: list[int]) -> tuple[str, ...]:
@@ -128,13 +120,13 @@ def _class_names(folder: Path, places: list[tuple[str, str]], sizes: list[int]) 
     return tuple(names)
 
 
-def load_folder(found: Listing, decoder: Decoder, *, progress: Progress | None = None) -> Dataset:
+def load_folder(found: Listing, *, progress: Progress | None = None) -> Dataset:
     """Decode all pictures of a folder into memory. Mean and standard deviation are those of the training pictures."""
-    pixels = torch.from_numpy(decode_pictures(found.pictures, decoder, progress=progress))
+    pixels = torch.from_numpy(decode_pictures(found.pictures, found.decoder, progress=progress))
     every = Images(pixels, found.labels, tuple(found.pictures.path(row) for row in range(len(pixels))))
     train, test = every.take(found.train), every.take(found.test)
     mean, std = channel_statistics(channel_histogram(train.images))
-    return Dataset(found.name, train, test, found.class_names, mean, std, found.augmentation, origin=str(found.folder))
+    return Dataset(found.name, train, test, found.class_names, mean, std, found.augmentation, found.origin)
 
 
 def _warn_of_validation_folder(folder: Path) -> None:
@@ -202,9 +194,9 @@ class StreamedDataset(Dataset):
     test: StreamedImages  # type: ignore[assignment]
 
 
-def stream_folder(found: Listing, decoder: Decoder) -> StreamedDataset:
+def stream_folder(found: Listing) -> StreamedDataset:
     """Open a folder; a sample of its pictures, or all of a small set, is decoded for the statistics of the channels."""
-    _, _, height, width = found.decode_first(decoder).shape
+    decoder, (height, width) = found.decoder, found.size()
     sample = _sampled(found, found.train)
     if decoder.size is None:
         # A batch of small files may be too large for any memory.
@@ -218,8 +210,7 @@ def stream_folder(found: Listing, decoder: Decoder) -> StreamedDataset:
         found.pictures, torch.arange(len(found.pictures)), found.labels, decoder, (channels, height, width)
     )
     train, test = every.take(found.train), every.take(found.test)
-    origin = str(found.folder)
-    return StreamedDataset(found.name, train, test, found.class_names, mean, std, found.augmentation, origin=origin)
+    return StreamedDataset(found.name, train, test, found.class_names, mean, std, found.augmentation, found.origin)
 
 
 def _sampled(found: Listing, rows: Tensor) -> list[Picture]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from calibrant.errors import CheckFailed, InvalidInput
 from calibrant.training.data.dataset import Dataset, Progress
-from calibrant.training.data.folder import decoder_of, list_folder, stream_folder
+from calibrant.training.data.folder import Listing, list_folder, stream_folder
 from calibrant.training.data.load import find_named, load_dataset
 from calibrant.training.data.pictures import Unreadable, decoded
 from calibrant.training.data.public_sets import CATALOGUE, locate
@@ -51,40 +51,38 @@ def check_dataset(name: str, *, data_dir: str | Path | None = None, progress: Pr
     """
     spec = parse_spec(name)
     unreadable: list[str] = []
-    dataset: Dataset | None = None
-    if spec.kind == "folder" and spec.path:
-        found = list_folder(spec)
-        # Not loaded: the pictures of a folder may take more than all memory.
-        with closing(decoded(found.pictures, decoder_of(spec), progress=progress)) as results:
-            unreadable = [str(result) for _, result in results if isinstance(result, Unreadable)]
-        if not unreadable:
-            dataset = stream_folder(found, decoder_of(spec))
-        title, origin, class_names = found.name, str(found.folder), found.class_names
-        labels = found.labels[found.train], found.labels[found.test]
-    else:
-        # A set that is not there is a mistake in the question; one that does not fit is the answer "no".
-        there = find_named(name, data_dir=data_dir) is not None
-        try:
-            dataset = load_dataset(name, data_dir=data_dir, progress=progress)
-        except InvalidInput as error:
-            if there:
-                raise CheckFailed(str(error)) from error
-            raise
-        title, origin, class_names = dataset.name, dataset.origin, dataset.class_names
-        labels = dataset.train.labels, dataset.test.labels
-    train, test = (part.bincount(minlength=len(class_names)).tolist() for part in labels)
+    # A set that is not there is a mistake in the question; one that does not fit is the answer "no".
+    named = find_named(name, data_dir=data_dir) is not None
+    found: Listing | Dataset
+    try:
+        if spec.kind == "folder" and spec.path:
+            found = list_folder(spec)
+            # Not loaded: the pictures of a folder may take more than all memory.
+            with closing(decoded(found.pictures, found.decoder, progress=progress)) as results:
+                unreadable = [str(result) for _, result in results if isinstance(result, Unreadable)]
+            parts = found.labels[found.train], found.labels[found.test]
+            found = found if unreadable else stream_folder(found)
+        else:
+            found = load_dataset(name, data_dir=data_dir, progress=progress)
+            parts = found.train.labels, found.test.labels
+    except InvalidInput as error:
+        if named:
+            raise CheckFailed(str(error)) from error
+        raise
+    train, test = (part.bincount(minlength=len(found.class_names)).tolist() for part in parts)
     problem = None
     if unreadable:
-        problem = f"{len(unreadable)} of {sum(train) + sum(test)} pictures of {origin} cannot be read"
+        problem = f"{len(unreadable)} of {sum(train) + sum(test)} pictures of {found.origin} cannot be read"
+    whole = found if isinstance(found, Dataset) else None
     return {
-        "name": title,
-        "origin": origin,
+        "name": found.name,
+        "origin": found.origin,
         "train": sum(train),
         "test": sum(test),
-        "classes": len(class_names),
-        "image_shape": list(dataset.image_shape) if dataset else None,
-        "verified": (dataset.verified if dataset else "") or "nothing is published to compare it with",
-        "images_per_class": {each: list(pair) for each, *pair in zip(class_names, train, test, strict=True)},
+        "classes": len(found.class_names),
+        "image_shape": list(whole.image_shape) if whole else None,
+        "verified": (whole and whole.verified) or "nothing is published to compare it with",
+        "images_per_class": {each: list(pair) for each, *pair in zip(found.class_names, train, test, strict=True)},
         "unreadable": unreadable,
         "problem": problem,
     }

@@ -1,5 +1,6 @@
 """Read a data set by its name, in memory or as a stream, or find out how large it is without reading its images."""
 
+import math
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from calibrant.training.data.dataset import (
     channel_statistics,
     held_out_of,
 )
-from calibrant.training.data.folder import StreamedDataset, decoder_of, list_folder, load_folder, stream_folder
+from calibrant.training.data.folder import StreamedDataset, list_folder, load_folder, stream_folder
 from calibrant.training.data.formats import read_arrays, read_public
 from calibrant.training.data.pictures import pixel_memory
 from calibrant.training.data.public_sets import CATALOGUE, PublicSet, Source, data_dirs, locate
@@ -41,7 +42,7 @@ def load_dataset(spec: str, *, data_dir: str | Path | None = None, progress: Pro
         parsed.allow()
         return _load_arrays(Path(parsed.path).expanduser())
     if parsed.kind == "folder" and parsed.path:
-        return load_folder(list_folder(parsed), decoder_of(parsed), progress=progress)
+        return load_folder(list_folder(parsed), progress=progress)
     raise invalid("data", "name a known set", repr(spec), _way_out(spec))
 
 
@@ -106,18 +107,18 @@ def open_dataset(
         raise invalid("data", "be folder:DIR to be streamed", repr(spec))
     if data_path not in ("auto", "stream") or not is_folder:
         return load_dataset(spec, data_dir=data_dir, progress=progress)
-    decoder, listing = decoder_of(parsed), list_folder(parsed)
+    listing = list_folder(parsed)
     if data_path == "stream":
-        return stream_folder(listing, decoder)
-    height, width = listing.decode_first(decoder).shape[2:]
-    needed, memory = len(listing.pictures) * decoder.most_channels * height * width, pixel_memory()
+        return stream_folder(listing)
+    pixels = len(listing.pictures) * math.prod(listing.size())
+    needed, memory = pixels * listing.decoder.most_channels, pixel_memory()
     sizes = f"{needed / 1e9:,.1f} GB of pixels, {memory / 1e9:,.1f} GB of memory"
     # Half, because the images of a part are copied out of those of all.
     if memory and needed > memory / 2:
         reason = f"stream, pictures are decoded as they are needed: {sizes}"
-        return replace(stream_folder(listing, decoder), reason=reason)
-    loaded = load_folder(listing, decoder, progress=progress)
-    return replace(loaded, reason=f"in memory, pictures were decoded once: {sizes}")
+        return replace(stream_folder(listing), reason=reason)
+    reason = f"in memory, pictures were decoded once: {sizes}"
+    return replace(load_folder(listing, progress=progress), reason=reason)
 
 
 # the size of a set ----------------------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ def extent_of(data: str | Dataset) -> Extent:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrantWarning)  # loading the folder warns
             found = list_folder(spec)
-        side = min(found.decode_first(decoder_of(spec)).shape[2:])
+        side = min(found.size())
         counts = tuple(found.labels[found.train].bincount().tolist())
         return Extent(found.name, len(found.train), len(found.class_names), side, found.augmentation, counts)
     return extent_of(load_dataset(data))
