@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from calibrant.training.data import load_dataset, open_dataset
-from calibrant.training.data.public_sets import CATALOGUE, RemoteFile
+from calibrant.training.data.public_sets import CATALOGUE, OfficialFile
 
 
 @pytest.fixture(autouse=True)
@@ -162,9 +162,8 @@ def test_fetch_from_a_mirror_checks_and_finds_it_again(calibrant, mirror, folder
     address, served = mirror
     content = b"some bytes" * 1000
     (served / "ChestXRay2017.zip").write_bytes(content)
-    file = RemoteFile(
-        "ChestXRay2017.zip", "http://nowhere.invalid/x", len(content), f"md5:{hashlib.md5(content).hexdigest()}"
-    )
+    digest = f"md5:{hashlib.md5(content).hexdigest()}"
+    file = OfficialFile("ChestXRay2017.zip", len(content), digest, "http://nowhere.invalid/x")
     monkeypatch.setitem(CATALOGUE, "mendeley-v2", replace(CATALOGUE["mendeley-v2"], files=(file,)))
     code, out, err = calibrant("data", "fetch", "mendeley-v2", "--source", address)
     path = folder / "mendeley-v2" / "ChestXRay2017.zip"

@@ -138,10 +138,10 @@ def _public(here: Path, name: str, **changes: Any) -> Any:
 
 def _contents(here: Path, **names: tuple[str, ...]) -> Any:
     """The sizes and digests of the undamaged files: they are compared before a format's own reader begins."""
-    from calibrant.training.data.public_sets import Content
+    from calibrant.training.data.public_sets import OfficialFile
 
     known = json.loads((here / "digests.json").read_text())
-    return {split: tuple(Content(name, *known[name]) for name in files) for split, files in names.items()}
+    return {split: tuple(OfficialFile(name, *known[name]) for name in files) for split, files in names.items()}
 
 
 def _read_idx(here: Path) -> Any:

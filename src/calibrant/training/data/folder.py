@@ -146,21 +146,13 @@ _SAMPLED = 2048
 
 @dataclass(frozen=True, eq=False)
 class StreamedImages(TorchDataset[tuple[Tensor, Tensor]]):
-    """Some pictures of a folder, decoded as they are needed: items `(image, label)`.
+    """Some pictures of a folder, decoded as they are needed: items `(image, label)`."""
 
-    Args:
-        pictures: Those of the folder.
-        rows: Which of them.
-        labels: One per row.
-        decoder: How they are decoded.
-        shape: Channels, height and width.
-    """
-
-    pictures: FolderPictures
-    rows: Tensor
-    labels: Tensor
+    pictures: FolderPictures  # all of the folder
+    rows: Tensor  # which of them
+    labels: Tensor  # one per row
     decoder: Decoder
-    shape: tuple[int, int, int]
+    shape: tuple[int, int, int]  # channels, height and width
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -29,20 +29,13 @@ from calibrant.training.data.pictures import (
     pictures_in_folder,
     pictures_in_zip,
 )
-from calibrant.training.data.public_sets import Content, PublicSet, Source, check_digest, check_file, digest_name
+from calibrant.training.data.public_sets import OfficialFile, PublicSet, Source, check_digest, check_file, digest_name
 
 Splits = tuple[Images, Images]  # to train on and to test
 
 
 def read_public(entry: PublicSet, source: Source | None, size: int | None, progress: Progress | None) -> Dataset:
-    """Read a public set and check it against what is published.
-
-    Args:
-        entry: The set.
-        source: Where it lies; None for the digits.
-        size: Pixels per side to which its pictures are resized; None for the usual number.
-        progress: Called with the amount done and the total.
-    """
+    """Read a public set and check it against what is published. `source` is None for the digits."""
     names, origin = entry.class_names, "scikit-learn" if source is None else str(source.path)
     verified = "number of images"
     if source is None:
@@ -101,7 +94,7 @@ def _images(pixels: NDArray[Any], targets: NDArray[Any], ids: tuple[str, ...] = 
 # A format turns the contents of all files of a split, one behind the other, into images and labels, and back.
 
 
-def _read_contents(entry: PublicSet, source: Source, files: tuple[Content, ...]) -> Images:
+def _read_contents(entry: PublicSet, source: Source, files: tuple[OfficialFile, ...]) -> Images:
     decode: Callable[[bytes, PublicSet], tuple[NDArray[Any], NDArray[Any]]] = {
         "cifar": _from_cifar,
         "idx": _from_idx,

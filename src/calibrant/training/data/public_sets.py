@@ -21,22 +21,13 @@ from calibrant.training.data.dataset import Augmentation
 
 
 @dataclass(frozen=True)
-class RemoteFile:
-    """A file to download; the digest (`md5:...`) is empty if none is published."""
-
-    name: str
-    url: str
-    size: int  # bytes
-    digest: str = ""
-
-
-@dataclass(frozen=True)
-class Content:
-    """A file of the distribution. The digest is that of the unpacked content, whatever archive brings it."""
+class OfficialFile:
+    """A file of the official distribution: to download if it has a `url`, else inside an archive, or unpacked."""
 
     name: str
     size: int  # bytes
-    digest: str
+    digest: str = ""  # `md5:...`; empty if none is published
+    url: str = ""
 
 
 class Source(NamedTuple):
@@ -63,10 +54,10 @@ class PublicSet:
     homepage: str
     format: Literal["digits", "cifar", "idx", "svhn", "classes", "tiny-imagenet"]
     name: str = ""
-    files: tuple[RemoteFile, ...] = ()  # none: the set comes with scikit-learn
+    files: tuple[OfficialFile, ...] = ()  # none: the set comes with scikit-learn
     archive: str = ""  # the file that holds the others
     folders: tuple[str, ...] = ()  # in which the unpacked set may lie
-    contents: Mapping[Literal["train", "test"], tuple[Content, ...]] = field(default_factory=dict)
+    contents: Mapping[Literal["train", "test"], tuple[OfficialFile, ...]] = field(default_factory=dict)
     marks: tuple[str, ...] = ()  # what shows that a folder holds the pictures of the set
     system: tuple[str, ...] = ()  # folders in which a distribution of the operating system installs it
     options: tuple[str, ...] = ()  # that may follow its name
@@ -166,7 +157,7 @@ def downloadable(name: str) -> PublicSet:
     return CATALOGUE[name]
 
 
-def _download(url: str, path: Path, file: RemoteFile) -> None:
+def _download(url: str, path: Path, file: OfficialFile) -> None:
     """Get a file. It has its name only when it is complete and is the published one."""
     if not url.startswith(("http://", "https://")):
         raise invalid("url", "start with http:// or https://", repr(url))
@@ -183,8 +174,7 @@ def _download(url: str, path: Path, file: RemoteFile) -> None:
             way_out = "The connection broke, or the publisher has changed the file: nothing was kept."
             raise invalid(url, f"have {file.size} bytes", received, way_out)
         if file.digest:
-            with temporary.open("rb") as handle:
-                check_digest(handle, file.digest, url)
+            check_file(temporary, file.digest, url)
 
 
 def check_digest(handle: io.BufferedReader | io.BytesIO, digest: str, what: str) -> None:
@@ -199,10 +189,10 @@ def check_digest(handle: io.BufferedReader | io.BytesIO, digest: str, what: str)
         )
 
 
-def check_file(path: Path, digest: str) -> None:
-    """Refuse a file with another digest."""
+def check_file(path: Path, digest: str, what: str = "") -> None:
+    """Refuse a file with another digest; `what` is shown instead of its path."""
     with path.open("rb") as handle:
-        check_digest(handle, digest, str(path))
+        check_digest(handle, digest, what or str(path))
 
 
 def digest_name(digest: str) -> str:

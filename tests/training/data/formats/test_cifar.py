@@ -8,7 +8,7 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.training.data import load_dataset
-from calibrant.training.data.public_sets import CATALOGUE, Content
+from calibrant.training.data.public_sets import CATALOGUE, OfficialFile
 
 
 def record_file(generator, records, classes, coarse=None):
@@ -31,7 +31,7 @@ def small(request, generator, monkeypatch):
         content, images, labels = record_file(generator, entry.n_classes, entry.n_classes, coarse)
         contents[file.name] = content
         arrays.append((images, labels))
-        files.append(Content(file.name, len(content), f"sha1:{hashlib.sha1(content).hexdigest()}"))
+        files.append(OfficialFile(file.name, len(content), f"sha1:{hashlib.sha1(content).hexdigest()}"))
     parts = {"train": tuple(files[:-1]), "test": tuple(files[-1:])}
     counts = {"train": entry.n_classes * len(files[:-1]), "test": entry.n_classes}
     monkeypatch.setitem(CATALOGUE, entry.name, replace(entry, contents=parts, **counts))

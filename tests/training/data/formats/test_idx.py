@@ -8,7 +8,7 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.training.data import load_dataset
-from calibrant.training.data.public_sets import CATALOGUE, Content
+from calibrant.training.data.public_sets import CATALOGUE, OfficialFile
 
 NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
@@ -27,7 +27,7 @@ def small(generator, monkeypatch):
             magic = 2051 if array.ndim == 3 else 2049
             content = struct.pack(f">{1 + array.ndim}I", magic, *array.shape) + array.astype(np.uint8).tobytes()
             contents[name, file] = content
-            files.append(Content(file, len(content), f"sha256:{hashlib.sha256(content).hexdigest()}"))
+            files.append(OfficialFile(file, len(content), f"sha256:{hashlib.sha256(content).hexdigest()}"))
         entry, parts = CATALOGUE[name], {"train": tuple(files[:2]), "test": tuple(files[2:])}
         monkeypatch.setitem(CATALOGUE, name, replace(entry, contents=parts, train=20, test=10, system=()))
         arrays[name] = made

@@ -7,7 +7,7 @@ from scipy.io import savemat
 
 from calibrant.errors import InvalidInput
 from calibrant.training.data import load_dataset
-from calibrant.training.data.public_sets import CATALOGUE, Content
+from calibrant.training.data.public_sets import CATALOGUE, OfficialFile
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def put(tmp_path, monkeypatch):
             path = tmp_path / f"{split}_32x32.mat"
             savemat(path, content, do_compression=True)
             digest = f"md5:{hashlib.md5(path.read_bytes()).hexdigest()}"
-            parts[split] = (Content(path.name, path.stat().st_size, digest),)
+            parts[split] = (OfficialFile(path.name, path.stat().st_size, digest),)
         entry = replace(CATALOGUE["svhn"], contents=parts, train=20, test=10)
         monkeypatch.setitem(CATALOGUE, "svhn", entry)
         return tmp_path
