@@ -42,7 +42,6 @@ class TrainingBatch:
     total: int
 
     def __getitem__(self, here: slice) -> "TrainingBatch":
-        """A part of the batch."""
         return TrainingBatch(self.images[here], self.targets[here], self.indices[here], self.total)
 
 
@@ -117,9 +116,7 @@ class EpochTables:
         world_size: int,
         balanced: Tensor | None = None,
     ) -> None:
-        self.pruner = pruner
-        self.balanced = balanced
-        self.augmentation = augmentation
+        self.pruner, self.augmentation, self.balanced = pruner, augmentation, balanced
         self.batch_size, self.seed, self.rank, self.world_size = batch_size, seed, rank, world_size
         self.capacity = pruner.samples
         device = pruner.device
@@ -320,9 +317,7 @@ class BatchReader:
 
 def default_workers() -> int:
     """One process per core that this process may use, fewer if several processes of a run share a machine."""
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(_MOST_WORKERS, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 

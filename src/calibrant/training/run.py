@@ -211,7 +211,7 @@ class Run(RunFolder):
             require(name, expected=self.recipe.own_code.get(name.partition(":")[0]), trusted=trust_code)
         expected = None
         if stated := checkpoint.values.get("model_input"):
-            expected = ModelInput.from_dict(stated)
+            expected = ModelInput(**{key: tuple(value) for key, value in stated.items() if value is not None})
         model = build_model(
             name,
             n_classes=checkpoint.values["classes"],

@@ -302,9 +302,8 @@ def own_extent(name: str, validation: float) -> Extent:
     """
     found = own_torch_data(name, Recipe().changed({"data.validation": validation}))
     side = min(first_item("train", found.train)[0].shape[1:])
-    parts: tuple[Any, Any] = (found.train, found.validation)
-    augmentation, held_out = Augmentation(0, flip=False), len(parts[1])
-    train = len(parts[0]) + held_out
+    augmentation, held_out = Augmentation(0, flip=False), _length(found.validation)
+    train = _length(found.train) + held_out
     return Extent(name, train, len(found.class_names), side, augmentation, fixed_validation=held_out)
 
 

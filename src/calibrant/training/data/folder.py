@@ -130,11 +130,9 @@ def load_folder(found: Listing, *, progress: Progress | None = None) -> Dataset:
 
 
 def _warn_of_validation_folder(folder: Path) -> None:
-    for name in ("val", "validation", "valid"):
-        if (folder / name).is_dir():
-            message = f"{folder / name} is not read: the validation part is drawn from train. Move its files there."
-            warnings.warn(message, CalibrantWarning, stacklevel=5)
-            return
+    for place in (folder / name for name in ("val", "validation", "valid") if (folder / name).is_dir()):
+        message = f"{place} is not read: the validation part is drawn from train. Move its files there."
+        warnings.warn(message, CalibrantWarning, stacklevel=5)
 
 
 # pictures that stay on disk -------------------------------------------------------------------------------------------

@@ -208,12 +208,7 @@ _MOST_CHANNELS = 4
 
 
 def read_arrays(path: str | Path) -> tuple[Splits, tuple[str, ...]]:
-    """Read an `.npz` set and its class names, if it has any.
-
-    Args:
-        path: A file with `x_train`, `x_test` (uint8, `(N, H, W)` or `(N, H, W, C)`), `y_train`, `y_test` (integers
-            from 0) and optionally `class_names`, `ids_train`, `ids_test` (text).
-    """
+    """Read an `.npz` set and its class names, if it has any; docs/data.md describes the arrays."""
     content = read_npz(path, (*_REQUIRED, *_OPTIONAL))
     for key in _REQUIRED:
         if key not in content:

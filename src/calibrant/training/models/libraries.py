@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from logging import ERROR
 from pathlib import Path
 from pickle import UnpicklingError  # only the error that torch raises on a damaged file
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs
 
 import torch
@@ -42,12 +42,6 @@ class ModelInput:
             raise invalid("the network's mean and deviation of images", "be 1 or 3 finite numbers each", statistics)
         if self.std is not None and min(self.std) <= 0:
             raise invalid("the network's deviation of images", "be above 0", self.std)
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Read what `asdict` returned, also after JSON has made lists of its tuples."""
-        known = {key: content.get(key) for key in ("size", "mean", "std")}
-        return cls(**{key: tuple(value) for key, value in known.items() if value is not None})
 
 
 class Fitted(nn.Module):
@@ -100,11 +94,10 @@ def head_of(network: nn.Module) -> str:
     >>> head_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
     '2'
     """
-    found = [name for name, part in network.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)]
+    found: list[str] = [name for name, part in network.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)]
     if not found:
         raise invalid("model", "end in a linear layer", type(network).__name__, "Pass a module:factory of your own.")
-    last: str = found[-1]
-    return last
+    return found[-1]
 
 
 def check_weights(path: str | Path) -> Path:
