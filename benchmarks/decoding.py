@@ -57,7 +57,8 @@ def ways(size: int) -> dict[str, Callable[[bytes], np.ndarray]]:
     """What is compared, by name."""
 
     def ours(content: bytes, decoder: Decoder) -> np.ndarray:
-        return np.array(decoder(Picture(PurePosixPath("a.jpg"), "a.jpg", len(content), lambda: content)))
+        picture = Picture(PurePosixPath("a.jpg"), "a.jpg", len(content), lambda: content)
+        return decoder(picture).transpose(1, 2, 0).copy()
 
     def pillow_and_torch(content: bytes, *, draft: bool) -> np.ndarray:
         with Image.open(io.BytesIO(content)) as image:

@@ -135,11 +135,11 @@ def speed(batches: Iterator[object]) -> tuple[float, int]:
 def compare_loops(folder: Path, size: int, images: int, workers: int, repeats: int) -> None:
     """Images per second of both loops, in turns, without a network."""
     names = {"calibrant, streamed": f"folder:{folder}?size={size}"}
-    sets = {name: open_dataset(data, data_path="stream").data for name, data in names.items()}
+    sets = {name: open_dataset(data, data_path="stream") for name, data in names.items()}
     whole = sets["calibrant, streamed"].train
     rows = torch.randperm(len(whole), generator=torch.Generator().manual_seed(0))[:images]
     some = whole.take(rows)
-    paths, labels = [str(folder / name) for name in some.ids()], some.labels.tolist()
+    paths, labels = [str(folder / name) for name in some.ids], some.labels.tolist()
     found: dict[str, list[tuple[float, float]]] = {}
 
     def ours(name: str) -> Iterator[object]:
@@ -284,7 +284,7 @@ def measure_listing(given: argparse.Namespace) -> None:
         write_files(Path(place), given.listed, given.classes, given.processes, empty=True)
         started = time.perf_counter()
         found = list_folder(parse_spec(f"folder:{place}?size=64"))
-        kept = found.pictures.paths.text.numel() + 8 * found.pictures.paths.ends.numel()
+        kept = found.pictures.paths.nbytes
         print(
             f"\n{len(found.pictures):,} files in {given.classes:,} folders: listed and split in "
             f"{time.perf_counter() - started:.1f} s; their paths take {kept / 1e6:.0f} MB"

@@ -96,8 +96,8 @@ def _served() -> object:
 def _streamed() -> object:
     from calibrant.training.data import open_dataset
 
-    found = open_dataset("folder:pictures?size=64", data_path="stream").data
-    return found.train.__getitems__(range(len(found.train)))
+    found = open_dataset("folder:pictures?size=64", data_path="stream")
+    return [found.train[row] for row in range(len(found.train))]
 
 
 def _gzip_bomb() -> None:

@@ -1,21 +1,21 @@
 """What is damaged, and the command or function that reads it."""
 
 import csv
+import gzip
+import hashlib
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
 from calibrant.cli import run
 from calibrant.cli._shared import complain
 from calibrant.errors import CalibrantError
-from tests.fuzz.corpus import IDX_SHAPES, digest_of
 
 Right = Callable[[Path, str], bool | None]
 
@@ -126,51 +126,41 @@ def _same_decisions(here: Path, out: str) -> bool:
 # readers without a command of their own -------------------------------------------------------------------------------
 
 
-def _no_digest() -> Any:
-    """Let damage behind a published digest reach the reader of the format."""
-    return patch("calibrant.training.data.formats._compare")
+def _public(here: Path, name: str, **changes: Any) -> Any:
+    """Read a set in the format of a public one, with few images."""
+    from calibrant.training.data.formats import read_public
+    from calibrant.training.data.public_sets import CATALOGUE
+
+    entry = replace(CATALOGUE[name], folders=(".", "tiny-imagenet-200"), **changes)
+    source = entry.find(here / "sets")
+    return None if source is None else read_public(entry, source, None, None)
+
+
+def _contents(here: Path, **names: tuple[str, ...]) -> Any:
+    """The sizes and digests of the undamaged files: they are compared before a format's own reader begins."""
+    from calibrant.training.data.public_sets import OfficialFile
+
+    known = json.loads((here / "digests.json").read_text())
+    return {split: tuple(OfficialFile(name, *known[name]) for name in files) for split, files in names.items()}
 
 
 def _read_idx(here: Path) -> Any:
-    from calibrant.training.data.formats import Idx, IdxFile
-    from calibrant.training.data.spec import Spec
-
-    files = [IdxFile(name, shape, "0") for name, shape in IDX_SHAPES.items()]
-    reader = Idx(("sets",), (files[0], files[1]), (files[2], files[3]))
-    with _no_digest():
-        source = reader.find(here / "sets")
-        return None if source is None else reader.read(source, spec=Spec("mnist"))
+    contents = _contents(here, train=("train-images", "train-labels"), test=("test-images", "test-labels"))
+    return _public(here, "mnist", contents=contents, train=6, test=3, class_names=("a", "b", "c"))
 
 
 def _read_cifar(here: Path) -> Any:
-    from calibrant.training.data.formats import BinaryFile, Cifar
-    from calibrant.training.data.spec import Spec
-
-    file = BinaryFile("batch.bin", 4, "0")
-    reader = Cifar("none.tar.gz", "sets", (file,), file, ())
-    with _no_digest():
-        source = reader.find(here)
-        return None if source is None else reader.read(source, spec=Spec("cifar10"))
+    contents = _contents(here, train=("batch.bin",), test=("batch.bin",))
+    return _public(here, "cifar10", contents=contents, train=4, test=4, class_names=tuple("abcd"))
 
 
 def _read_svhn(here: Path) -> Any:
-    from calibrant.training.data.formats import Svhn
-    from calibrant.training.data.spec import Spec
-
-    # The digests of the undamaged files: they are compared before SciPy, whose reader is no match for damage, begins.
-    known = json.loads((here / "digests.json").read_text())
-    reader = Svhn((known["train_32x32.mat"], known["test_32x32.mat"]))
-    source = reader.find(here / "sets")
-    return None if source is None else reader.read(source, spec=Spec("svhn"))
+    contents = _contents(here, train=("train_32x32.mat",), test=("test_32x32.mat",))
+    return _public(here, "svhn", contents=contents, train=4, test=4, class_names=tuple("abcd"))
 
 
 def _read_tiny(here: Path) -> Any:
-    from calibrant.training.data.formats import TinyImageNet
-    from calibrant.training.data.spec import Spec
-
-    reader = TinyImageNet("md5:0")
-    source = reader.find(here / "sets")
-    return None if source is None else reader.read(source, spec=Spec("tiny-imagenet"))
+    return _public(here, "tiny-imagenet", train=2, test=1)
 
 
 def _recipe(here: Path) -> Any:
@@ -244,7 +234,7 @@ def _labelled(here: Path) -> Any:
 def _streamed(here: Path) -> Any:
     from calibrant.training.data import open_dataset
 
-    found = open_dataset(f"folder:{here}/pictures", data_path="stream").data
+    found = open_dataset(f"folder:{here}/pictures", data_path="stream")
     return [each[row] for each in (found.train, found.test) for row in range(len(each))]
 
 
@@ -312,8 +302,8 @@ TARGETS = (
     Target("stream pictures", ("pictures/*/*",), ("pictures",), call=_streamed, renames=True),
     Target("weights", ("run/checkpoints/*",), ("run",), call=_weights),
     Target("network", ("network/*",), ("network",), call=_network_input, slow=True),
-    Target("idx", ("sets/*.gz",), ("sets",), call=_read_idx),
-    Target("cifar", ("sets/batch.bin",), ("sets",), call=_read_cifar),
+    Target("idx", ("sets/*.gz",), ("sets", "digests.json"), call=_read_idx),
+    Target("cifar", ("sets/batch.bin",), ("sets", "digests.json"), call=_read_cifar),
     Target("mat", ("sets/*.mat",), ("sets", "digests.json"), call=_read_svhn),
     Target("tiny-imagenet", ("sets/tiny-imagenet-200/**/*.*",), ("sets",), call=_read_tiny),
     Target("record a run", _RUN_FILES, ("run",), ("record", "{here}/run", "--out", "{out}", "--json"), slow=True),
@@ -325,7 +315,10 @@ TARGETS = (
 
 def prepare(corpus: Path) -> None:
     """Write down what the undamaged files give."""
-    digests = {path.name: digest_of(path, "md5") for path in (corpus / "sets").glob("*.mat")}
+    digests = {}
+    for path in (corpus / "sets").glob("*.*"):
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        digests[path.name.removesuffix(".gz")] = len(content), f"md5:{hashlib.md5(content).hexdigest()}"
     (corpus / "digests.json").write_text(json.dumps(digests))
     out = corpus / "expected"
     assert run([part.format(here=corpus, out=out) for part in _APPLY]) == 0

@@ -47,7 +47,7 @@ def run_folder(tmp_path):
     targets = digits.test.labels.numpy()
     logits = np.random.default_rng(0).normal(size=(len(targets), 10)).astype(np.float32)
     logits[np.arange(len(targets)), targets] += 3
-    Predictions.from_logits(logits, targets, ids=digits.ids("test"), class_names=digits.class_names).save(
+    Predictions.from_logits(logits, targets, ids=digits.test.ids, class_names=digits.class_names).save(
         run.predictions_path("test")
     )
     n, target = 20, np.repeat([0, 1], 10)

@@ -105,7 +105,7 @@ def test_pictures_can_be_left_out(tmp_path):
     suspects = re.findall(r'"identity":"([^"]*)","picture":(\w+)', without)
     assert suspects
     assert {picture for _, picture in suspects} == {"null"}
-    assert {identity for identity, _ in suspects} <= set(load_dataset("digits").ids("train"))
+    assert {identity for identity, _ in suspects} <= set(load_dataset("digits").train.ids)
 
 
 def test_predictions_without_a_run(predictions, visible_text):

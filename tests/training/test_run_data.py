@@ -20,11 +20,11 @@ def test_training_and_validation_part_the_images_and_test_is_untouched(toy, toy_
     assert (len(splits.train), splits.n_classes, splits.image_shape) == (81, 3, (1, 6, 6))
     held = splits.held_out["val"]
     rows = [int(name.removeprefix("train-")) for name in held.ids]
-    assert torch.equal(held.items.tensors[0], toy.train.images[rows])
+    assert torch.equal(held.items.images, toy.train.images[rows])
     others = [row for row in range(90) if row not in rows]
     assert torch.equal(splits.images, toy.train.images[others])
     assert torch.equal(splits.targets, toy.train.labels[others])
-    assert torch.equal(splits.held_out["test"].items.tensors[0], toy.test.images)
+    assert torch.equal(splits.held_out["test"].items.images, toy.test.images)
 
 
 def test_the_fingerprint_tells_sets_and_splits_apart(toy, toy_recipe, make_toy):
@@ -70,8 +70,7 @@ def test_held_out_items_come_in_order_as_the_dataset_gives_them(kind, factor, ro
     parts = list(HeldOut(kind(images, labels), [""] * rows).batches(300))
     assert torch.equal(torch.cat([part for part, _ in parts]), factor * images)
     assert torch.equal(torch.cat([part for _, part in parts]), labels)
-    if kind is not TensorDataset:
-        assert [len(part) for _, part in parts] == [300] * (rows // 300) + [rows % 300]
+    assert [len(part) for _, part in parts] == [300] * (rows // 300) + [rows % 300]
 
 
 def test_reading_what_is_held_out_draws_nothing_from_the_global_generator():
@@ -223,7 +222,7 @@ def test_labels_come_from_the_argument_the_attribute_or_the_items(parts, toy_rec
         ),
         (
             {"train": TensorDataset(torch.zeros(72, 6), torch.zeros(72, dtype=torch.int64))},
-            r"got torch\.float32 of shape \(6,\)\. A row of features is x\[:, None, None\], for a network of your own",
+            r"got torch\.float32 of shape \(6,\)\. Let the .* a row of features becomes x\[:, None, None\]",
         ),
         ({"train": [1] * 72}, r"train items must be \(float tensor .* got int\. Let a Dataset around yours pick"),
         ({"train": [{"image": torch.zeros(1, 6, 6), "label": 0}] * 72}, "train items must be .*, got dict"),
@@ -245,9 +244,9 @@ def test_labels_come_from_the_argument_the_attribute_or_the_items(parts, toy_rec
             {"validation": TensorDataset(torch.zeros(9, 1, 6, 6), torch.zeros(9))},
             "validation labels must",
         ),
-        ({"class_names": "abc"}, "class_names must be a list of names, one per class, got 'abc'"),
-        ({"class_names": [0, 1, 2]}, "class_names must be a list of names, one per class"),
-        ({"class_names": ["a", "b", "a"]}, "class_names must be distinct"),
+        ({"class_names": "abc"}, "class_names must be a list of distinct names, one per class, got 'abc'"),
+        ({"class_names": [0, 1, 2]}, "class_names must be a list of distinct names"),
+        ({"class_names": ["a", "b", "a"]}, "class_names must be a list of distinct names"),
     ],
 )
 def test_what_does_not_fit_is_one_line_before_anything_is_written(parts, toy_recipe, tmp_path, changes, message):

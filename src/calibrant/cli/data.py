@@ -15,16 +15,16 @@ app = App(name="data", help="List, download and check image sets.")
 def list_(*, data_dir: DataDir = None, as_json: Json = False) -> None:
     """List the sets: what they are, where they were found on this machine, how large, under which licence."""
     from calibrant.training.data import data_dirs, list_datasets
-    from calibrant.training.data.inventory import describe_place
 
     rows = list_datasets(data_dir)
     folders = [str(folder) for folder in data_dirs(data_dir)]
     if as_json:
         say_json({"folders": folders, "sets": rows})
         return
-    cells = [
-        (row["name"], f"{row['train']:,}", f"{row['test']:,}", str(row["classes"]), describe_place(row)) for row in rows
-    ]
+    cells = []
+    for row in rows:
+        place = row["found"] or f"no; {row['download_bytes'] / 1e6:,.0f} MB to fetch"
+        cells.append((row["name"], f"{row['train']:,}", f"{row['test']:,}", str(row["classes"]), place))
     say_table(("name", "train", "test", "classes", "found"), cells)
     for row in rows:
         say(f"{row['name']}: {row['title']}. {row['citation']}. Licence: {row['licence']}.")
@@ -44,9 +44,9 @@ def fetch(
     NAME is one of the sets that `calibrant data list` names.
     """
     from calibrant.training.data import fetch_dataset
-    from calibrant.training.data.public_sets import catalogue_entry
+    from calibrant.training.data.public_sets import downloadable
 
-    entry = catalogue_entry(name)
+    entry = downloadable(name)
     console = Console(stderr=True)
     console.print(f"{entry.title}. Licence: {entry.licence}. {entry.homepage}", highlight=False)
     for path in fetch_dataset(name, data_dir=data_dir, mirror=source):
@@ -65,10 +65,15 @@ def check(name: str, /, *, data_dir: DataDir = None, as_json: Json = False) -> N
     NAME is a set that `calibrant data list` names, or arrays:FILE.npz, folder:DIR.
     """
     from calibrant.training.data import check_dataset
-    from calibrant.training.data.inventory import describe_content
 
     with steps() as progress:
         result = check_dataset(name, data_dir=data_dir, progress=lambda done, total: progress("reading", done, total))
-    answer("\n".join(describe_content(result)), result, as_json=as_json)
+    lines = []
+    for key, value in result.items():
+        if key not in ("images_per_class", "unreadable", "problem"):
+            lines.append(f"{key.replace('_', ' ')}: {value or 'not known'}")
+    for label, (train, test) in result["images_per_class"].items():
+        lines.append(f"class {label}: {train} to train on, {test} to test on")
+    answer("\n".join([*lines, *result["unreadable"]]), result, as_json=as_json)
     if result["problem"]:
         raise CheckFailed(result["problem"])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,12 +18,10 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from calibrant.errors import CalibrantError, invalid
+from calibrant.errors import CalibrantError, InvalidInput, invalid
 from calibrant.pruning import ConfidencePruner, Indexed
 from calibrant.training.data import Augmentation, StreamedImages, augment, draw_augmentation, normalise
 from calibrant.training.data.dataset import Size, resized
-from calibrant.training.data.folder import StreamedBatch
-from calibrant.training.data.pictures import Unreadable
 from calibrant.training.launch import ProcessLost, lost_message
 from calibrant.training.reproducibility import derive_seed
 
@@ -42,10 +40,6 @@ class TrainingBatch:
     targets: Tensor
     indices: Tensor
     total: int
-
-    def __getitem__(self, here: slice) -> "TrainingBatch":
-        """A part of the batch."""
-        return TrainingBatch(self.images[here], self.targets[here], self.indices[here], self.total)
 
 
 class Preparation:
@@ -128,11 +122,7 @@ class EpochTables:
         world_size: int,
         balanced: Tensor | None = None,
     ) -> None:
-        self.pruner = pruner
-        self.balanced = balanced
-        if balanced is not None:
-            self.balanced = balanced.cpu()
-        self.augmentation = augmentation
+        self.pruner, self.augmentation, self.balanced = pruner, augmentation, balanced
         self.batch_size, self.seed, self.rank, self.world_size = batch_size, seed, rank, world_size
         self.capacity = pruner.samples
         device = pruner.device
@@ -162,15 +152,12 @@ class EpochTables:
         )
         flips = flips[mine]
         if self.augmentation.flip == "alternate":
-            flips = self._alternating_sides(epoch)[order[mine].cpu()]
+            # Each sample has a random first side and changes it every epoch.
+            generator = torch.Generator().manual_seed(derive_seed(self.seed, "mirror"))
+            first_sides = torch.randint(0, 2, (self.capacity,), generator=generator)
+            flips = ((first_sides + epoch) % 2 == 1)[order[mine].cpu()]
         self.offsets[: self.length].copy_(offsets[mine])
         self.flips[: self.length].copy_(flips)
-
-    def _alternating_sides(self, epoch: int) -> Tensor:
-        """Which samples are mirrored in this epoch: each has a random first side and changes it every epoch."""
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, "mirror"))
-        first_sides = torch.randint(0, 2, (self.capacity,), generator=generator)
-        return (first_sides + epoch) % 2 == 1
 
     def __len__(self) -> int:
         return self.length
@@ -196,17 +183,10 @@ class ResidentBatches:
     """The whole set as one uint8 tensor on the device; a batch is a gather."""
 
     def __init__(
-        self,
-        images: Tensor,
-        labels: Tensor,
-        tables: EpochTables,
-        preparation: Preparation,
-        *,
-        batch_size: int,
+        self, images: Tensor, labels: Tensor, tables: EpochTables, preparation: Preparation, *, batch_size: int
     ) -> None:
         self.images, self.labels = images, labels
-        self.tables, self.preparation = tables, preparation
-        self.batch_size = batch_size
+        self.tables, self.preparation, self.batch_size = tables, preparation, batch_size
         self._steps = torch.arange(batch_size, device=images.device)
 
     def begin(self, epoch: int) -> None:
@@ -225,16 +205,14 @@ class ResidentBatches:
 
     def batches(self) -> Iterator[TrainingBatch]:
         """The epoch's batches."""
-        for total in self.tables.totals():
-            yield self.take(total)
+        return map(self.take, self.tables.totals())
 
 
 class LoaderBatches:
-    """Any map-style `Dataset` of `(image, target)` through a `DataLoader`; a sample that rests is not read.
+    """Any map-style `Dataset` of `(image, label)` through a `DataLoader`; a sample that rests is not read.
 
     uint8 images are augmented and normalised on the device like resident ones; float images are the user's own
-    finished input and pass through. While a run trains on smaller images, pictures of a stream that are resized anyway
-    are decoded at that size.
+    finished input and pass through.
     """
 
     def __init__(
@@ -247,19 +225,12 @@ class LoaderBatches:
         workers: int,
         device: torch.device,
     ) -> None:
-        self.tables, self.preparation, self.device = tables, preparation, device
-        self._dataset, self._full_side = dataset, 0
+        self.dataset, self.tables, self.preparation, self.device = dataset, tables, preparation, device
+        self._full_side = 0
         if isinstance(dataset, StreamedImages):
-            self._full_side = dataset.form.size or 0
-        self._no_images: Tensor | None = None
-        self._set_epoch: Callable[[int], None] | None = getattr(dataset, "set_epoch", None)
-        self._options: dict[str, Any] = {
-            "batch_size": batch_size,
-            "workers": workers,
-            "order": tables,
-            "pin": device.type == "cuda",
-            "persistent": True,
-        }
+            self._full_side = dataset.decoder.size or 0
+        self._options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "order": tables}
+        self._options |= {"pin": device.type == "cuda", "persistent": True}
         self.reader = BatchReader(dataset, **self._options)
 
     def begin(self, epoch: int) -> None:
@@ -267,36 +238,26 @@ class LoaderBatches:
         self.tables.begin(epoch)
         if self._full_side:
             self._decode_at(min(self.preparation.size or (self._full_side,)))
-        if self._set_epoch is not None:
-            self._set_epoch(epoch)
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(epoch)
 
     def batches(self) -> Iterator[TrainingBatch]:
         """The epoch's batches."""
-        start, reader = 0, iter(self.reader)
+        start, reader, none = 0, iter(self.reader), torch.empty(0, dtype=torch.int64)
         for total in self.tables.totals():
             size = self.tables.part(total)
-            read = next(reader) if size else self._nothing()
-            self._no_images = read.images[:0]
+            # Of a small last batch some processes hold nothing, in the shape of their images.
+            read = next(reader) if size else (self.dataset[0][0][None][:0], none, none)
             offsets, flips = (table[start : start + size] for table in (self.tables.offsets, self.tables.flips))
             start += size
-            moved, labels, rows = (part.to(self.device, non_blocking=True) for part in read)
-            yield TrainingBatch(self.preparation(moved, offsets, flips), labels, rows, total)
+            images, labels, rows = (part.to(self.device, non_blocking=True) for part in read)
+            yield TrainingBatch(self.preparation(images, offsets, flips), labels, rows, total)
 
     def _decode_at(self, side: int) -> None:
         """Read pictures of this side from now on. Processes that read have a copy of the old dataset: they end."""
-        dataset = self._dataset
-        if isinstance(dataset, StreamedImages) and dataset.form.size != side:
-            self._dataset = dataset.at_side(side)
-            self._no_images = None
-            self.reader.close()
-            self.reader = BatchReader(self._dataset, **self._options)
-
-    def _nothing(self) -> "Read":
-        """The empty part of a batch with fewer samples than there are processes."""
-        none = torch.empty(0, dtype=torch.int64)
-        if self._no_images is None:
-            self._no_images = self._dataset[0][0][None][:0]
-        return Read(self._no_images, none, none)
+        if isinstance(self.dataset, StreamedImages) and self.dataset.decoder.size != side:
+            self.dataset = self.dataset.at_side(side)
+            self.reader = BatchReader(self.dataset, **self._options)
 
 
 def balanced_draw(order: Tensor, targets: Tensor, seed: int) -> Tensor:
@@ -308,7 +269,7 @@ def balanced_draw(order: Tensor, targets: Tensor, seed: int) -> Tensor:
     (100, True)
     """
     here = order.cpu()
-    labels = targets[here]
+    labels = targets.cpu()[here]
     chances = 1.0 / torch.bincount(labels).double()[labels]
     generator = torch.Generator().manual_seed(seed)
     return here[torch.multinomial(chances, len(here), replacement=True, generator=generator)].to(order.device)
@@ -317,16 +278,8 @@ def balanced_draw(order: Tensor, targets: Tensor, seed: int) -> Tensor:
 # reading any dataset --------------------------------------------------------------------------------------------------
 
 
-class Read(NamedTuple):
-    """A batch."""
-
-    images: Tensor
-    targets: Tensor
-    indices: Tensor
-
-
 class BatchReader:
-    """Reads a map-style dataset of `(image, target)` items in batches, with their indices.
+    """Reads a map-style dataset of `(image, label)` items in batches: images, labels, indices.
 
     With 0 `workers` this process reads, or, if pictures are decoded, one process per core. `order` holds the indices to
     read, and is read anew at each pass; None reads all. `persistent` workers stay between passes.
@@ -342,17 +295,13 @@ class BatchReader:
         pin: bool = False,
         persistent: bool = False,
     ) -> None:
-        source: TorchDataset[Any] = Indexed(items)
-        collate = None
         if isinstance(items, StreamedImages):
-            source, collate = items, _as_it_is
             workers = workers or default_workers()
         self.loader: DataLoader[Any] = DataLoader(
-            source,
+            Indexed(items),
             batch_size=batch_size,
             sampler=order,
             num_workers=workers,
-            collate_fn=collate,
             worker_init_fn=_ignore_interrupts,
             persistent_workers=persistent and workers > 0,
             pin_memory=pin,
@@ -360,26 +309,31 @@ class BatchReader:
             generator=torch.Generator(),
         )
 
-    def close(self) -> None:
-        """End the processes that read, if they stay between passes."""
-        _end_workers(self.loader, self.loader._iterator)  # noqa: SLF001  # torch has no other way
-
-    def __iter__(self) -> Iterator[Read]:
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         batches = iter(self.loader)
         try:
-            while (batch := _next(batches)) is not None:
-                yield Read(*batch[:3])
-        except Exception:
+            while (batch := next(batches, None)) is not None:
+                yield tuple(batch)
+        except Exception as error:
             # Otherwise the processes that read would live as long as the traceback is kept.
-            _end_workers(self.loader, batches)
+            if isinstance(batches, _MultiProcessingDataLoaderIter):
+                batches._shutdown_workers()  # noqa: SLF001  # torch has no other way
+                self.loader._iterator = None  # noqa: SLF001  # if workers stay from epoch to epoch
+            # A data set's own images may differ in shape, which only joining them shows.
+            _, differ, shapes = str(error).partition("stack expects each tensor to be equal size, but got ")
+            if differ:
+                way_out = "Resize them in the data set."
+                raise invalid("images", "have one shape", shapes.splitlines()[0], way_out) from None
+            if isinstance(error, InvalidInput):
+                # torch puts the traceback of a process that reads in front of the message.
+                message = str(error).rpartition(f"{type(error).__name__}: ")[2]
+                raise type(error)(message.strip()) from None
             raise
 
 
 def default_workers() -> int:
     """One process per core that this process may use, fewer if several processes of a run share a machine."""
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(_MOST_WORKERS, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
@@ -396,30 +350,6 @@ def lost_worker(error: BaseException, path: Path) -> CalibrantError | None:
         with suppress(ValueError):  # another thread than the main one, where no handler is called
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     return ProcessLost(lost_message("a process that reads images (killed, or out of memory)", path))
-
-
-def _end_workers(loader: DataLoader[Any], batches: object) -> None:
-    if isinstance(batches, _MultiProcessingDataLoaderIter):
-        batches._shutdown_workers()  # noqa: SLF001  # torch has no other way
-        loader._iterator = None  # noqa: SLF001  # if workers stay from epoch to epoch
-
-
-def _next(batches: Iterator[Any]) -> Any:
-    """The next batch, None at the end. A data set's own images may differ in shape, which only joining them shows."""
-    try:
-        batch = next(batches, None)
-    except RuntimeError as error:
-        _, differ, shapes = str(error).partition("stack expects each tensor to be equal size, but got ")
-        if not differ:
-            raise
-        raise invalid("images", "have one shape", shapes.splitlines()[0], "Resize them in the data set.") from None
-    if isinstance(batch, StreamedBatch) and batch.fault:
-        raise Unreadable(batch.fault)
-    return batch
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
 
 
 def _ignore_interrupts(_: int) -> None:

@@ -153,9 +153,9 @@ class Run(RunFolder):
         rows, _ = split_validation(known, fraction=settings.validation, seed=settings.split_seed)
         if not np.array_equal(known[rows].numpy(), targets):
             return None
-        wanted = rows.numpy()[positions]
-        images = dataset.train.images.numpy()[wanted].transpose(0, 2, 3, 1)
-        return [Sample(*pair) for pair in zip(dataset.ids("train", wanted.tolist()), images, strict=True)]
+        wanted = dataset.train.take(rows[positions])
+        images = wanted.images.permute(0, 2, 3, 1).numpy()
+        return [Sample(*pair) for pair in zip(wanted.ids, images, strict=True)]
 
     def checkpoint(self) -> Checkpoint:
         """The newest checkpoint that is not damaged."""
@@ -177,7 +177,9 @@ class Run(RunFolder):
         name = self.recipe.model.name
         if is_own(name):
             require(name, expected=self.recipe.own_code.get(name.partition(":")[0]), trusted=trust_code)
-        stated = checkpoint.values.get("model_input")
+        expected = None
+        if stated := checkpoint.values.get("model_input"):
+            expected = ModelInput(**{key: tuple(value) for key, value in stated.items() if value is not None})
         model = build_model(
             name,
             n_classes=checkpoint.values["classes"],
@@ -195,7 +197,7 @@ class Run(RunFolder):
             message = f"the newest checkpoint of run {self.path} does not fit its network: {reason}"
             raise InvalidInput(message) from error
         if self.recipe.model.views != "none":
-            model = AveragedViews(model, self.recipe.model.views)
+            model = AveragedViews(model)
         return model.eval()
 
     def export_to_onnx(

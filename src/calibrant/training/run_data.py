@@ -7,7 +7,7 @@ import hashlib
 import operator
 import random
 from collections.abc import Iterator, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +21,7 @@ from calibrant.errors import InvalidInput, invalid
 from calibrant.own_code import load, own_code_at_work
 from calibrant.runs import Split
 from calibrant.training.batches import BatchReader
-from calibrant.training.data import Augmentation, Dataset, StreamedDataset, split_validation
+from calibrant.training.data import Augmentation, Dataset, Images, StreamedDataset, split_validation
 from calibrant.training.data.load import Extent
 from calibrant.training.data.spec import own_data
 from calibrant.training.recipe import Recipe
@@ -41,14 +41,13 @@ class HeldOut:
 
     def batches(self, batch_size: int, workers: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Images and labels in order."""
-        # Not `isinstance`: a subclass may change its items. Slices, because a loader would take these images apart and
-        # put them together again.
-        if type(self.items) is TensorDataset:
-            images, labels = self.items.tensors
+        if isinstance(self.items, Images):
+            # A loader would take these images apart and put them together again.
+            images, labels = self.items.images, self.items.labels
             yield from zip(torch.split(images, _SLICE), torch.split(labels, _SLICE), strict=True)
             return
-        for read in BatchReader(self.items, batch_size=batch_size, workers=workers):
-            yield read.images, read.targets
+        for images, labels, _ in BatchReader(self.items, batch_size=batch_size, workers=workers):
+            yield images, labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,52 +72,37 @@ class TrainingData:
         return len(self.class_names)
 
     @classmethod
-    def make(cls, recipe: Recipe, dataset: Dataset | StreamedDataset, reason: str = "") -> "TrainingData":
+    def make(cls, recipe: Recipe, dataset: Dataset | StreamedDataset) -> "TrainingData":
         """Hold a part of the training images out, stratified and seeded."""
         labels = dataset.train.labels
         rows, validation = split_validation(labels, fraction=recipe.data.validation, seed=recipe.data.split_seed)
         check_batch_size(recipe, len(rows))
-        train: TorchDataset[Any]
-        images: Tensor | None = None
+        train, held = dataset.train.take(rows), dataset.train.take(validation)
         if isinstance(dataset, StreamedDataset):
-            train, held = dataset.train.take(rows), dataset.train.take(validation)
-            held_out = HeldOut(held, held.ids()), HeldOut(dataset.test, dataset.test.ids())
             numbers = torch.tensor([*dataset.image_shape, *dataset.mean, *dataset.std], dtype=torch.float64)
-            content = dataset.train.pictures.text, numbers
+            content = torch.from_numpy(dataset.train.pictures.paths.view(np.uint8)), numbers
         else:
-            images = dataset.train.images[rows]
-            train = TensorDataset(images, labels[rows])
-            held_images = TensorDataset(dataset.train.images[validation], labels[validation])
-            test_images = TensorDataset(dataset.test.images, dataset.test.labels)
-            held_out = (
-                HeldOut(held_images, dataset.ids("train", validation)),
-                HeldOut(test_images, dataset.ids("test")),
-            )
             content = sample_rows(dataset.train.images), sample_rows(dataset.test.images)
         return cls(
             train=train,
-            targets=labels[rows],
-            images=images,
-            held_out={"val": held_out[0], "test": held_out[1]},
+            targets=train.labels,
+            images=train.images if isinstance(train, Images) else None,
+            held_out={"val": HeldOut(held, held.ids), "test": HeldOut(dataset.test, dataset.test.ids)},
             class_names=dataset.class_names,
             image_shape=dataset.image_shape,
             mean=dataset.mean,
             std=dataset.std,
             augmentation=_augmentation(recipe, dataset),
             fingerprint=digest(rows, validation, labels, dataset.test.labels, *content),
-            reason=reason,
+            reason=dataset.reason,
         )
 
 
 def _augmentation(recipe: Recipe, dataset: Dataset | StreamedDataset) -> Augmentation | None:
     if not recipe.data.augment:
         return None
-    crop, mirror = dataset.augmentation.crop_padding, dataset.augmentation.flip
-    if recipe.data.crop is not None:
-        crop = recipe.data.crop
-    if recipe.data.mirror is not None:
-        mirror = recipe.data.mirror
-    return Augmentation(crop, mirror)
+    given: dict[str, Any] = {"crop_padding": recipe.data.crop, "flip": recipe.data.mirror}
+    return replace(dataset.augmentation, **{key: value for key, value in given.items() if value is not None})
 
 
 def check_batch_size(recipe: Recipe, samples: int) -> None:
@@ -170,59 +154,42 @@ class TorchData:
         """The data in the form that the engine takes; datasets that do not fit are refused here."""
         names = self.class_names
         listed = isinstance(names, Sequence) and not isinstance(names, str)
-        if not listed or not all(isinstance(name, str) for name in names):
-            raise invalid("class_names", "be a list of names, one per class", repr(names))
-        if len(set(names)) != len(names):
-            raise invalid("class_names", "be distinct", repr(names))
-        items = SeededItems(self.train, recipe.seed)
-        image = first_image("train", self.train)
+        if not listed or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+            raise invalid("class_names", "be a list of distinct names, one per class", repr(names))
+        image, first = first_item("train", self.train)
         held_out = {"validation": self.validation, "test": self.test}
-        for argument, others in held_out.items():
-            if (shape := first_image(argument, others).shape) != image.shape:
+        for argument, items in held_out.items():
+            shape = first_item(argument, items)[0].shape
+            if shape != image.shape:
                 rule = f"have the shape of the training images, {tuple(image.shape)}"
                 raise invalid(f"{argument} images", rule, tuple(shape))
-        targets = self._targets(items)
-        for argument, others in held_out.items():
-            self._check_held_out(argument, others)
+        given = labels_of("train", self.train) if self.targets is None else torch.as_tensor(self.targets)
+        targets = labels("targets", given, rows=_length(self.train), n_classes=len(names)).to(torch.int64)
+        if int(targets[0]) != first:
+            raise invalid("targets", f"agree with the items, whose first label is {first}", int(targets[0]))
+        for argument, items in held_out.items():
+            # Wrong labels are refused before the training: all if the dataset lists them, else the first item's.
+            known = listed_labels(argument, items)
+            if known is None:
+                known = torch.tensor([first_item(argument, items)[1]])
+            labels(f"{argument} labels", known, n_classes=len(names))
         check_batch_size(recipe, len(targets))
         channels, height, width = image.shape
         return TrainingData(
-            train=items,
+            train=SeededItems(self.train, recipe.seed),
             targets=targets,
             images=None,
             held_out={
                 "val": HeldOut(self.validation, _names("validation", self.validation)),
                 "test": HeldOut(self.test, _names("test", self.test)),
             },
-            class_names=tuple(self.class_names),
+            class_names=tuple(names),
             image_shape=(channels, height, width),
             mean=(0.0,) * channels,
             std=(1.0,) * channels,
             augmentation=None,
             fingerprint=digest(targets, torch.tensor([_length(self.validation), _length(self.test)])),
         )
-
-    def _targets(self, items: "SeededItems") -> Tensor:
-        given: Any = self.targets
-        if given is None:
-            given = getattr(self.train, "targets", None)
-        if given is None:
-            given = [label_of("train", items[row], row) for row in range(len(items))]
-        targets = labels("targets", torch.as_tensor(given), rows=len(items), n_classes=len(self.class_names))
-        first = label_of("train", items[0], 0)
-        if int(targets[0]) != first:
-            raise invalid("targets", f"agree with the items, whose first label is {first}", int(targets[0]))
-        return targets.to(torch.int64)
-
-    def _check_held_out(self, argument: str, items: Any) -> None:
-        """Refuse wrong labels before the training: all labels if the dataset lists them, else the first item's."""
-        label_of(argument, items[0], 0)
-        first = torch.as_tensor(items[0][1])
-        known = listed_labels(items)
-        # A `target_transform` may change the items' labels: then the list does not describe them and is not checked.
-        if known is None or len(known) != _length(items) or known[0] != first:
-            known = first[None]
-        labels(f"{argument} labels", known, n_classes=len(self.class_names))
 
 
 class SeededItems(TorchDataset[Any]):
@@ -254,8 +221,11 @@ class SeededItems(TorchDataset[Any]):
             random.setstate(before[2])
 
 
-def listed_labels(items: Any) -> Tensor | None:
-    """The labels that a dataset lists, as a tensor; None if it lists none, or anything but whole numbers."""
+def listed_labels(argument: str, items: Any) -> Tensor | None:
+    """The labels that a dataset lists as `targets`; None if it lists none, or others than its items have.
+
+    A `target_transform` may change the items' labels: then the list does not describe them.
+    """
     values = getattr(items, "targets", None)
     if isinstance(items, TensorDataset):
         values = items.tensors[1]
@@ -263,9 +233,18 @@ def listed_labels(items: Any) -> Tensor | None:
         listed = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
         return None
-    if listed.dim() != 1 or not len(listed) or listed.is_floating_point():
+    if listed.shape != (len(items),) or listed.is_floating_point() or listed[0] != first_item(argument, items)[1]:
         return None
     return listed
+
+
+def labels_of(argument: str, items: Any) -> Tensor:
+    """The labels that a dataset lists, else those of its items, which are read once."""
+    listed = listed_labels(argument, items)
+    if listed is not None:
+        return listed.to(torch.int64)
+    seeded = SeededItems(items, seed=0)
+    return torch.tensor([label_of(argument, seeded[row], row) for row in range(len(items))])
 
 
 def _describe(value: Any) -> str:
@@ -283,13 +262,9 @@ def label_of(argument: str, item: Any, row: int) -> int:
     try:
         return operator.index(label)
     except TypeError as error:  # a name, a one-hot row, a fraction
-        got = repr(label)
-        if isinstance(label, Tensor):
-            got = _describe(label)
-        way_out = "Give the class's number, counted from 0, in the order of class_names."
-        raise invalid(
-            f"{argument} labels", "be whole numbers, one per item", f"{got} in item {row}", way_out
-        ) from error
+        got = _describe(label) if isinstance(label, Tensor) else repr(label)
+        rule, way_out = "be whole numbers, one per item", "Give the class's number, counted from 0, as in class_names."
+        raise invalid(f"{argument} labels", rule, f"{got} in item {row}", way_out) from error
 
 
 def _length(items: TorchDataset[Any]) -> int:
@@ -300,8 +275,8 @@ def _names(split: str, items: TorchDataset[Any]) -> tuple[str, ...]:
     return tuple(f"{split}-{row:06d}" for row in range(_length(items)))
 
 
-def first_image(argument: str, items: Any) -> Tensor:
-    """The first image of a dataset; anything that is not a dataset of images and labels is refused."""
+def first_item(argument: str, items: Any) -> tuple[Tensor, int]:
+    """The first image of a dataset and its label; anything that is not a dataset of images and labels is refused."""
     if not hasattr(items, "__getitem__") or not hasattr(items, "__len__"):
         raise invalid(argument, "be a map-style dataset with a length", type(items).__name__)
     if len(items) == 0:
@@ -315,11 +290,9 @@ def first_image(argument: str, items: Any) -> Tensor:
         raise invalid(f"{argument} items", rule, _describe(item), "Let a Dataset around yours pick the two.")
     image = item[0]
     if not isinstance(image, Tensor) or not image.is_floating_point() or image.dim() != 3:
-        way_out = "Let the dataset's transform do that."
-        if isinstance(image, Tensor) and image.dim() == 1:
-            way_out = "A row of features is x[:, None, None], for a network of your own (model.name = module:factory)."
+        way_out = "Let the dataset's transform do that; a row of features becomes x[:, None, None]."
         raise invalid(f"{argument} items", rule, _describe(image), way_out)
-    return image
+    return image, label_of(argument, item, 0)
 
 
 def own_extent(name: str, validation: float) -> Extent:
@@ -328,10 +301,9 @@ def own_extent(name: str, validation: float) -> Extent:
     `validation` is the share that is held out if the function gives no validation part.
     """
     found = own_torch_data(name, Recipe().changed({"data.validation": validation}))
-    side = min(first_image("train", found.train).shape[1:])
-    parts: tuple[Any, Any] = (found.train, found.validation)
-    augmentation, held_out = Augmentation(0, flip=False), len(parts[1])
-    train = len(parts[0]) + held_out
+    side = min(first_item("train", found.train)[0].shape[1:])
+    augmentation, held_out = Augmentation(0, flip=False), _length(found.validation)
+    train = _length(found.train) + held_out
     return Extent(name, train, len(found.class_names), side, augmentation, fixed_validation=held_out)
 
 
@@ -351,9 +323,9 @@ def own_torch_data(name: str, recipe: Recipe) -> TorchData:
         rule = "return torch datasets, (train, test) or (train, validation, test), or a TorchData"
         raise invalid(f"data {code}", rule, _describe(found))
     train, *between, test = found
-    first_image("train", train)  # refuses what is no dataset of images
+    first_item("train", train)  # refuses what is no dataset of images
     with own_code_at_work(f"data {code} raised"):
-        targets = _labels(train)
+        targets = labels_of("train", train)
     names = _class_names(train, targets)
     if between:
         return TorchData(train, between[0], test, names, targets, name=name)
@@ -361,15 +333,6 @@ def own_torch_data(name: str, recipe: Recipe) -> TorchData:
     # The items of the validation part may be random, as those of the training part are: the same ones every time.
     validation = SeededItems(Subset(train, held.tolist()), recipe.seed)
     return TorchData(Subset(train, rows.tolist()), validation, test, names, targets[rows], name=name)
-
-
-def _labels(items: Any) -> Tensor:
-    """The labels that a dataset lists as `targets`, else those of its items, which are read once."""
-    listed = listed_labels(items)
-    if listed is not None and len(listed) == len(items):
-        return listed.to(torch.int64)
-    seeded = SeededItems(items, seed=0)
-    return torch.tensor([label_of("train", seeded[row], row) for row in range(len(items))])
 
 
 def _class_names(items: TorchDataset[Any], targets: Tensor) -> Sequence[str]:

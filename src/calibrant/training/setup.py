@@ -106,8 +106,8 @@ def load_data(recipe: Recipe, data_dir: str | Path | None, given: Dataset | Torc
         )
     if own_data(recipe.data.name):
         return own_torch_data(recipe.data.name, recipe).prepare(recipe)
-    data, reason = open_dataset(recipe.data.name, data_dir=data_dir, data_path=recipe.engine.data_path)
-    return TrainingData.make(recipe, data, reason)
+    data = open_dataset(recipe.data.name, data_dir=data_dir, data_path=recipe.engine.data_path)
+    return TrainingData.make(recipe, data)
 
 
 def make_pruner(

@@ -26,8 +26,8 @@ def test_keeps_names_of_classes_and_rows(npz):
     path, _ = npz(class_names=np.array(["a", "b", "c"]), ids_train=np.array([f"row {i}" for i in range(12)]))
     dataset = load_dataset(f"arrays:{path}")
     assert dataset.class_names == ("a", "b", "c")
-    assert dataset.ids("train", [2]) == ("row 2",)
-    assert dataset.ids("test", [2]) == ("test-000002",)
+    assert dataset.train.ids[2] == "row 2"
+    assert dataset.test.ids[2] == "test-000002"
 
 
 @pytest.mark.parametrize(

@@ -26,13 +26,13 @@ def test_reports_classes_and_shape():
 
 
 def test_rows_without_names_are_named_by_position():
-    assert dataset().ids("train", torch.tensor([3, 1])) == ("train-000003", "train-000001")
-    assert dataset().ids("test") == ("test-000000", "test-000001")
+    assert dataset().train.take(torch.tensor([3, 1])).ids == ("train-000003", "train-000001")
+    assert dataset().test.ids == ("test-000000", "test-000001")
 
 
 def test_rows_with_names_keep_them():
     made = dataset(test=images(2, ids=("p/1.png", "p/2.png")))
-    assert made.ids("test", [1]) == ("p/2.png",)
+    assert made.test.ids[1] == "p/2.png"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ def test_every_digit_of_scikit_learn_is_there_once():
     from sklearn.datasets import load_digits
 
     source, dataset = load_digits(), load_dataset("digits")
-    rows = [int(name.removeprefix("digit-")) for name in (*dataset.ids("train"), *dataset.ids("test"))]
+    rows = [int(name.removeprefix("digit-")) for name in (*dataset.train.ids, *dataset.test.ids)]
     assert sorted(rows) == list(range(1797))
     pixels = torch.cat([dataset.train.images, dataset.test.images])[:, 0].numpy()
     np.testing.assert_array_equal(pixels, np.round(source.images[rows] * 255 / 16))
@@ -23,7 +23,7 @@ def test_every_digit_of_scikit_learn_is_there_once():
 
 def test_a_third_of_each_class_is_the_test_and_always_the_same():
     first, again = load_dataset("digits"), load_dataset("digits")
-    assert first.ids("test") == again.ids("test")
+    assert first.test.ids == again.test.ids
     train, test = torch.bincount(first.train.labels), torch.bincount(first.test.labels)
     assert ((test - (train + test) / 3).abs() <= 0.5).all()
     assert first.augmentation.flip is False

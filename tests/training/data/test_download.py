@@ -9,7 +9,7 @@ import pytest
 
 from calibrant.errors import InvalidInput, OutputError
 from calibrant.training.data import fetch_dataset
-from calibrant.training.data.public_sets import CATALOGUE, RemoteFile
+from calibrant.training.data.public_sets import CATALOGUE, OfficialFile
 
 CONTENT = np.random.default_rng(0).bytes(700_000)
 DIGEST = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
@@ -50,7 +50,7 @@ def published(monkeypatch):
     """Lets a set consist of one file."""
 
     def publish(url, *, size=700_000, digest=DIGEST):
-        entry = replace(CATALOGUE["svhn"], files=(RemoteFile("file.bin", url, size, digest),))
+        entry = replace(CATALOGUE["svhn"], files=(OfficialFile("file.bin", size, digest, url),))
         monkeypatch.setitem(CATALOGUE, "svhn", entry)
 
     return publish

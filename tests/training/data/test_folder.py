@@ -35,14 +35,14 @@ def test_reads_train_and_test_with_relative_paths_as_names(tmp_path, picture):
     (tmp_path / "train/cat/notes.txt").write_text("not a picture")
     dataset = load_dataset(f"folder:{tmp_path}")
     assert dataset.class_names == ("cat", "dog")
-    assert dataset.ids("train") == ("train/cat/0.png", "train/cat/1.png", "train/dog/a b.png")
+    assert dataset.train.ids == ("train/cat/0.png", "train/cat/1.png", "train/dog/a b.png")
     assert dataset.train.labels.tolist() == [0, 0, 1]
-    assert dict(zip(dataset.ids("test"), dataset.test.labels.tolist(), strict=True)) == {
+    assert dict(zip(dataset.test.ids, dataset.test.labels.tolist(), strict=True)) == {
         "test/cat/y.png": 0,
         "test/dog/x.PNG": 1,
     }
-    for split, part in (("train", dataset.train), ("test", dataset.test)):
-        for name, image in zip(dataset.ids(split), part.images, strict=True):
+    for part in (dataset.train, dataset.test):
+        for name, image in zip(part.ids, part.images, strict=True):
             np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), pixels[name])
 
 
@@ -52,8 +52,8 @@ def test_without_a_split_a_fifth_of_each_class_is_the_test(tmp_path, picture):
             picture(f"{name}/{index}.png")
     first, again = load_dataset(f"folder:{tmp_path}"), load_dataset(f"folder:{tmp_path}")
     assert sorted(first.test.labels.tolist()) == [0, 0, 1]
-    assert first.ids("test") == again.ids("test")
-    assert not set(first.ids("test")) & set(first.ids("train"))
+    assert first.test.ids == again.test.ids
+    assert not set(first.test.ids) & set(first.train.ids)
 
 
 def test_all_grey_is_one_channel_and_a_mixture_three(tmp_path, picture):
@@ -125,14 +125,14 @@ def test_classes_named_like_characters_are_not_mirrored(tmp_path, picture, class
         for index in range(2):
             picture(f"mine/{name}/{index}.png")
     data = f"folder:{tmp_path / 'mine'}"
-    for found in (load_dataset(data), open_dataset(data, data_path="stream").data, extent_of(data)):
+    for found in (load_dataset(data), open_dataset(data, data_path="stream"), extent_of(data)):
         assert found.augmentation == Augmentation(flip=False)
     recipe = default_recipe(data)
     assert recipe.data.mirror is None  # the set's own
     assert recipe.reasons["data.mirror"] == "no, the classes are named like digits or letters"
     for index in range(2):
         picture(f"mine/cat/{index}.png")
-    for found in (load_dataset(data), open_dataset(data, data_path="stream").data, extent_of(data)):
+    for found in (load_dataset(data), open_dataset(data, data_path="stream"), extent_of(data)):
         assert found.augmentation == Augmentation()
 
 
@@ -194,8 +194,8 @@ def test_cmyk_becomes_rgb(tmp_path, picture):
     picture("b/1.png")
     Image.new("CMYK", (6, 5), (0, 255, 255, 0)).save(tmp_path / "b/2.tif")
     dataset = load_dataset(f"folder:{tmp_path}")
-    images = dict(zip(dataset.ids("train"), dataset.train.images, strict=True))
-    images |= dict(zip(dataset.ids("test"), dataset.test.images, strict=True))
+    images = dict(zip(dataset.train.ids, dataset.train.images, strict=True))
+    images |= dict(zip(dataset.test.ids, dataset.test.images, strict=True))
     assert images["b/2.tif"][:, 0, 0].tolist() == [255, 0, 0]
 
 

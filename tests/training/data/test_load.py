@@ -80,7 +80,7 @@ def test_folders_are_searched_in_order(tmp_path, cache, monkeypatch):
 def test_the_catalogue_fits_itself():
     for name, entry in CATALOGUE.items():
         assert entry.name == name
-        assert entry.class_names is None or len(entry.class_names) == len(set(entry.class_names)) == entry.n_classes
+        assert not entry.class_names or len(entry.class_names) == len(set(entry.class_names)) == entry.n_classes
         assert len(entry.mean) == len(entry.std) in {1, 3}
         assert all(file.size > 0 and file.url.startswith("http") for file in entry.files)
         assert entry.licence
@@ -88,7 +88,7 @@ def test_the_catalogue_fits_itself():
 
 
 def test_every_fine_class_of_cifar100_has_one_of_twenty_coarse_ones_five_each():
-    coarse = CATALOGUE["cifar100"].reader.coarse_of_fine
+    coarse = CATALOGUE["cifar100"].coarse_of_fine
     assert np.bincount(coarse).tolist() == [5] * 20
     # Spot checks against the published table: trees are 17, people 14, large carnivores 8.
     names = CATALOGUE["cifar100"].class_names

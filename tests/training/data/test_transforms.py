@@ -88,13 +88,3 @@ def test_the_whole_chain_compiles_without_a_break():
     arguments = (images, *draw_augmentation(4, 2, True), torch.full((3,), 0.5), torch.full((3,), 0.25))
     compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(*arguments), step(*arguments))
-
-
-@pytest.mark.parametrize("padding", [0, 3])
-def test_large_images_are_moved_one_by_one_to_the_same_place(monkeypatch, padding):
-    images = torch.randint(0, 256, (5, 3, 50, 61), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    offsets, flips = draw_augmentation(5, padding, True, torch.Generator().manual_seed(1))
-    one_by_one = augment(images, offsets, flips, padding)
-    monkeypatch.setattr("calibrant.training.data.dataset._LARGE", 10**9)
-    assert torch.equal(one_by_one, augment(images, offsets, flips, padding))
-    assert one_by_one.is_contiguous()

@@ -83,7 +83,7 @@ def test_weights_depend_on_the_callers_generator_alone():
 def test_a_residual_block_without_its_branch_is_the_shortcut():
     model = build_model("resnet32", n_classes=3, image_shape=(3, 8, 8)).eval()
     block = model.blocks[1]
-    nn.init.zeros_(block.norm2.weight)
+    nn.init.zeros_(block.body[-1].weight)
     features = torch.rand(2, 16, 8, 8)
     torch.testing.assert_close(block(features), features)
 

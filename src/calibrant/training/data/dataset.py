@@ -7,12 +7,13 @@ that a step which uses these functions can be compiled and captured in a CUDA gr
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.data import Dataset as TorchDataset
 
 from calibrant import checks
 from calibrant.errors import invalid
@@ -53,18 +54,18 @@ class Augmentation:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Images:
-    """One split of a set.
+class Images(TorchDataset[tuple[Tensor, Tensor]]):
+    """One split of a set: items `(image, label)`.
 
     Args:
         images: `(N, C, H, W)`, uint8, contiguous.
         labels: `(N,)`, int64, from 0 to K-1.
-        ids: One name per row. With None, rows are named by their position; see `Dataset.ids`.
+        ids: One name per row. If they are left out, a `Dataset` names the rows by their position: `train-000123`.
     """
 
     images: Tensor
     labels: Tensor
-    ids: tuple[str, ...] | None = None
+    ids: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         rows = len(self.images)
@@ -74,11 +75,9 @@ class Images:
         if self.labels.dtype != torch.int64 or self.labels.shape != (rows,):
             rule = f"be int64, one for each of the {rows} images"
             raise invalid("labels", rule, f"{self.labels.dtype} of shape {tuple(self.labels.shape)}")
-        if self.ids is None:
-            return
-        if len(self.ids) != rows:
+        if self.ids and len(self.ids) != rows:
             raise invalid("ids", f"name each of the {rows} images", f"{len(self.ids)} names")
-        if len(set(self.ids)) < rows:
+        if self.ids and len(set(self.ids)) < rows:
             # Predictions need distinct ids and are made after the training: equal ids are refused before it.
             repeated = next(name for name, count in Counter(self.ids).items() if count > 1)
             raise invalid("ids", "be distinct", f"{repeated!r} more than once")
@@ -86,8 +85,22 @@ class Images:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.images[index], self.labels[index]
+
     def __repr__(self) -> str:
-        return f"Images({len(self):,} images of {_size(self.images)})"
+        return f"Images({len(self):,} images of {_size(self.shape)})"
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of an image."""
+        _, channels, height, width = self.images.shape
+        return channels, height, width
+
+    def take(self, rows: Tensor) -> "Images":
+        """The part with these rows."""
+        ids = tuple(self.ids[row] for row in rows.tolist()) if self.ids else ()
+        return Images(self.images[rows], self.labels[rows], ids)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,6 +117,7 @@ class Dataset(Displayed):
         augmentation: Random changes to training images.
         origin: Where it was read from.
         verified: The published digests or counts that it was compared with; empty if there are none.
+        reason: Why it is in memory or streamed; empty if there was no choice.
     """
 
     name: str
@@ -115,13 +129,17 @@ class Dataset(Displayed):
     augmentation: Augmentation
     origin: str = ""
     verified: str = ""
+    reason: str = ""
 
     def __post_init__(self) -> None:
-        train_shape, test_shape = (tuple(part.images.shape[1:]) for part in (self.train, self.test))
-        if train_shape != test_shape:
-            raise invalid("test images", f"have the shape of the training images, {train_shape}", test_shape)
+        if self.train.shape != self.test.shape:
+            rule = f"have the shape of the training images, {self.train.shape}"
+            raise invalid("test images", rule, self.test.shape)
         for split, part in (("train", self.train), ("test", self.test)):
             checks.labels(f"{split} labels", part.labels, n_classes=self.n_classes)
+            if isinstance(part, Images) and not part.ids:
+                names = tuple(f"{split}-{row:06d}" for row in range(len(part)))
+                object.__setattr__(self, split, replace(part, ids=names))
         absent = set(range(self.n_classes)) - set(self.train.labels.tolist())
         if absent:
             rule = f"name each of the {self.n_classes} classes at least once"
@@ -140,51 +158,20 @@ class Dataset(Displayed):
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """Channels, height and width of an image."""
-        _, channels, height, width = self.train.images.shape
-        return channels, height, width
-
-    def ids(self, split: Literal["train", "test"], rows: Sequence[int] | Tensor | None = None) -> tuple[str, ...]:
-        """Names of these rows of a split, or of all: those of the source, or `train-000123` made from the position."""
-        part = {"train": self.train, "test": self.test}[split]
-        if rows is None:
-            rows = range(len(part))
-        chosen = [int(row) for row in rows]
-        if part.ids is None:
-            return tuple(f"{split}-{row:06d}" for row in chosen)
-        return tuple(part.ids[row] for row in chosen)
+        return self.train.shape
 
     def _overview(self) -> Table:
         rows = [("training images", f"{len(self.train):,}"), ("test images", f"{len(self.test):,}")]
-        others = (("classes", few_names(self.class_names)), ("origin", self.origin), ("verified", self.verified))
-        title = f"{self.name}, {self.n_classes} classes, images of {_size(self.train.images)}"
+        names = ", ".join(self.class_names[:5])
+        if self.n_classes > 5:
+            names += ", ..."
+        others = (("classes", names), ("origin", self.origin), ("verified", self.verified))
+        title = f"{self.name}, {self.n_classes} classes, images of {_size(self.image_shape)}"
         return Table(title, [*rows, *((name, text) for name, text in others if text)])
 
 
-@dataclass(frozen=True, eq=False)
-class Splits:
-    """What a reader found: both splits, class names if the source has them, and how it was checked."""
-
-    train: Images
-    test: Images
-    class_names: tuple[str, ...] | None = None
-    verified: str = ""
-
-
-def few_names(names: Sequence[str]) -> str:
-    """The first five names, and dots if there are more."""
-    shown = list(names[:5])
-    if len(names) > 5:
-        shown.append("...")
-    return ", ".join(shown)
-
-
-def _size(images: Tensor) -> str:
-    return " x ".join(map(str, images.shape[1:]))
-
-
-def class_counts(labels: Tensor) -> tuple[int, ...]:
-    """How many of the labels are 0, 1, 2, ..."""
-    return tuple(labels.bincount().tolist())
+def _size(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def channel_histogram(images: Tensor) -> Tensor:
@@ -248,10 +235,6 @@ def split_validation(labels: Tensor, *, fraction: float = 0.1, seed: int = 0) ->
     return train.to(labels.device), validation.to(labels.device)
 
 
-# Pixels from which on a CPU is faster with one image after the other than with all at once.
-_LARGE = 48 * 48
-
-
 def draw_augmentation(
     n: int,
     padding: int,
@@ -290,8 +273,6 @@ def augment(images: Tensor, crop_offsets: Tensor, flips: Tensor, padding: int) -
     """
     _, channels, height, width = images.shape
     padded = functional.pad(images, (padding,) * 4)
-    if images.device.type == "cpu" and height * width >= _LARGE and not torch.compiler.is_compiling():
-        return _augment_one_by_one(padded, crop_offsets, flips, images)
     row = torch.arange(height, device=images.device) + crop_offsets[:, :1]
     column = torch.arange(width, device=images.device)
     column = torch.where(flips[:, None], width - 1 - column, column) + crop_offsets[:, 1:]
@@ -299,18 +280,6 @@ def augment(images: Tensor, crop_offsets: Tensor, flips: Tensor, padding: int) -
     position = (row * (width + 2 * padding)).unsqueeze(2) + column.unsqueeze(1)
     flat = position.flatten(1).unsqueeze(1).expand(-1, channels, -1)
     return padded.flatten(2).gather(2, flat).view(images.shape)
-
-
-def _augment_one_by_one(padded: Tensor, crop_offsets: Tensor, flips: Tensor, like: Tensor) -> Tensor:
-    """The same by slices, which a CPU copies faster than it gathers pixels."""
-    height, width = like.shape[2:]
-    result = torch.empty_like(like, memory_format=torch.contiguous_format)
-    for index, ((row, column), flip) in enumerate(zip(crop_offsets.tolist(), flips.tolist(), strict=True)):
-        part = padded[index, :, row : row + height, column : column + width]
-        if flip:
-            part = part.flip(-1)
-        result[index] = part
-    return result
 
 
 def normalise(

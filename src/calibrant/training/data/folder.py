@@ -1,41 +1,34 @@
 """The user's own pictures, in one folder per class: decoded into memory, or as they are needed."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
-from calibrant.errors import CalibrantWarning, InvalidInput, invalid
-from calibrant.tables import Displayed, Table
+from calibrant.errors import CalibrantWarning, invalid
 from calibrant.training.data.dataset import (
     Augmentation,
     Dataset,
     Images,
     Progress,
+    Size,
     channel_histogram,
     channel_statistics,
-    few_names,
     split_validation,
 )
 from calibrant.training.data.pictures import (
-    Colour,
     Decoder,
-    Fit,
     FolderPictures,
     Picture,
-    Unreadable,
-    as_channels,
     check_pixels,
+    check_shape,
+    decode_alike,
     decode_pictures,
-    decoded,
-    different_sizes,
     folders_in,
     large_pictures_expected,
     pictures_below,
@@ -48,67 +41,43 @@ _SPLIT_SEED = 0
 _CHOICES = {"colour": ("auto", "grey", "rgb"), "fit": ("stretch", "crop", "pad")}
 
 
-class Form(NamedTuple):
-    """What the name of a folder says about its pictures: see `Decoder`."""
-
-    size: int | None
-    colour: Colour
-    fit: Fit
-
-    def decoder(self) -> Decoder:
-        """Decodes such pictures."""
-        return Decoder(self.size, self.colour, self.fit)
-
-    @classmethod
-    def of(cls, spec: Spec) -> Self:
-        """The options of `folder:DIR?...`; unknown ones are refused."""
-        spec.allow("size", *_CHOICES)
-        chosen = {name: spec.options.get(name, known[0]) for name, known in _CHOICES.items()}
-        for name, value in chosen.items():
-            if value not in _CHOICES[name]:
-                rule = f"be one of {', '.join(_CHOICES[name])}"
-                raise invalid(f"{name} in the name of the data", rule, repr(value))
-        size = spec.size(None)
-        if size is None and chosen["fit"] != "stretch":
-            way_out = f"Say ?size=224&fit={chosen['fit']}, or another side length."
-            raise invalid("fit in the name of the data", "come with a size", repr(chosen["fit"]), way_out)
-        return cls(size, cast("Colour", chosen["colour"]), cast("Fit", chosen["fit"]))
+def decoder_of(spec: Spec) -> Decoder:
+    """The decoder that the options of `folder:DIR?...` ask for; unknown options are refused."""
+    spec.allow("size", *_CHOICES)
+    chosen: dict[str, Any] = {name: spec.options.get(name, known[0]) for name, known in _CHOICES.items()}
+    for name, value in chosen.items():
+        if value not in _CHOICES[name]:
+            rule = f"be one of {', '.join(_CHOICES[name])}"
+            raise invalid(f"{name} in the name of the data", rule, repr(value))
+    if spec.size() is None and chosen["fit"] != "stretch":
+        way_out = f"Say ?size=224&fit={chosen['fit']}, or another side length."
+        raise invalid("fit in the name of the data", "come with a size", repr(chosen["fit"]), way_out)
+    return Decoder(spec.size(), **chosen)
 
 
 @dataclass(frozen=True)
 class Listing:
     """The pictures of a folder, found and not decoded."""
 
+    name: str
+    origin: str
     pictures: FolderPictures  # sorted by path
+    decoder: Decoder
     class_names: tuple[str, ...]
+    augmentation: Augmentation
     labels: Tensor  # one per picture
     train: Tensor  # positions of the pictures to train on
     test: Tensor  # and of the others
 
-    @property
-    def folder(self) -> Path:
-        """Where the pictures lie."""
-        return self.pictures.folder
-
-    @property
-    def name(self) -> str:
-        """The name of the set: that of the folder."""
-        return self.folder.resolve().name
-
-    @property
-    def augmentation(self) -> Augmentation:
-        """The default changes to training images."""
-        return Augmentation.for_classes(self.class_names)
-
-    def decode_first(self, form: Form) -> Tensor:
-        """Pixels of the first picture: `(1, C, H, W)`."""
-        with naming_the_check():
-            return torch.from_numpy(decode_pictures([self.pictures[0]], form.decoder()))
+    def size(self) -> Size:
+        """Height and width of the first picture."""
+        height, width = decode_pictures([self.pictures[0]], self.decoder).shape[2:]
+        return height, width
 
 
 def list_folder(spec: Spec) -> Listing:
     """Find the pictures of `DIR/train/CLASS/*` and `DIR/test/CLASS/*`, or of `DIR/CLASS/*`; none is opened."""
-    Form.of(spec)
+    decoder = decoder_of(spec)
     folder = Path(spec.path).expanduser()
     if not folder.is_dir():
         raise invalid("folder", "be an existing folder", str(folder))
@@ -120,72 +89,50 @@ def list_folder(spec: Spec) -> Listing:
     if split:
         parts, layout = ["test/", "train/"], "train/CLASS and test/CLASS"
         _warn_of_validation_folder(folder)
-    counts: dict[tuple[str, str], int] = {}
-
-    def every_path() -> Iterator[str]:
-        for part in parts:
-            for name in folders_in(folder / part):
-                counts[part, name] = 0
-                for path in pictures_below(str(folder / part / name), f"{part}{name}/"):
-                    counts[part, name] += 1
-                    yield path
-
-    pictures = FolderPictures(folder, every_path())
+    places = [(part, name) for part in parts for name in folders_in(folder / part)]
+    found = [list(pictures_below(str(folder / part / name), f"{part}{name}/")) for part, name in places]
+    pictures = FolderPictures(folder, [path for paths in found for path in paths])
     if not len(pictures):
         way_out = "Known endings: png, jpg, bmp, gif, tif, webp, ppm, pgm."
         raise invalid(str(folder), f"hold pictures in {layout} folders", "none", way_out)
-    names = _class_names(folder, counts)
+    sizes = [len(paths) for paths in found]
+    names = _class_names(folder, places, sizes)
     number = {name: label for label, name in enumerate(names)}
-    repeats = torch.tensor(list(counts.values()))
-    labels = torch.tensor([number[name] for _, name in counts]).repeat_interleave(repeats)
+    labels = torch.tensor([number[name] for _, name in places]).repeat_interleave(torch.tensor(sizes))
     if split:
-        tested = sum(count for (part, _), count in counts.items() if part == "test/")
+        tested = sum(size for (part, _), size in zip(places, sizes, strict=True) if part == "test/")
         test, train = torch.arange(tested), torch.arange(tested, len(pictures))
     else:
         train, test = split_validation(labels, fraction=_TEST_FRACTION, seed=_SPLIT_SEED)
-    return Listing(pictures, names, labels, train, test)
+    augmentation = Augmentation.for_classes(names)
+    return Listing(folder.resolve().name, str(folder), pictures, decoder, names, augmentation, labels, train, test)
 
 
-def load_folder(found: Listing, form: Form, *, progress: Progress | None = None) -> Dataset:
-    """Decode all pictures of a folder into memory. Mean and standard deviation are those of the training pictures."""
-    with naming_the_check():
-        pixels = torch.from_numpy(decode_pictures(found.pictures, form.decoder(), progress=progress))
-    parts = []
-    for rows in (found.train, found.test):
-        ids = tuple(found.pictures.path(row) for row in rows.tolist())
-        parts.append(Images(pixels[rows].contiguous(), found.labels[rows], ids))
-    train, test = parts
-    mean, std = channel_statistics(channel_histogram(train.images))
-    return Dataset(found.name, train, test, found.class_names, mean, std, found.augmentation, origin=str(found.folder))
-
-
-@contextmanager
-def naming_the_check() -> Iterator[None]:
-    """Add to the error of the first unreadable picture how to find all of them."""
-    try:
-        yield
-    except Unreadable as error:
-        raise Unreadable(f"{error} 'calibrant data check' names all that cannot be read.") from error
-
-
-def _warn_of_validation_folder(folder: Path) -> None:
-    for name in ("val", "validation", "valid"):
-        if (folder / name).is_dir():
-            message = f"{folder / name} is not read: the validation part is drawn from train. Move its files there."
-            warnings.warn(message, CalibrantWarning, stacklevel=5)
-            return
-
-
-def _class_names(folder: Path, counts: Mapping[tuple[str, str], int]) -> tuple[str, ...]:
+def _class_names(folder: Path, places: list[tuple[str, str]], sizes: list[int]) -> tuple[str, ...]:
     """The sorted names of the classes; each must have a picture to train on."""
-    names = sorted({name for (part, name), count in counts.items() if part != "test/" and count})
-    for part, name in sorted(counts, key=lambda place: place[0] == "test/"):
+    names = sorted({name for (part, name), size in zip(places, sizes, strict=True) if part != "test/" and size})
+    for part, name in sorted(places, key=lambda place: place[0] == "test/"):
         if name not in names:
             rule = "be a class with at least one picture to train on"
             raise invalid(str(folder / part / name), rule, "none", "Add pictures or delete the folder.")
     if len(names) < 2:
         raise invalid(str(folder), "hold at least two classes", f"{len(names)} ({', '.join(names)})")
     return tuple(names)
+
+
+def load_folder(found: Listing, *, progress: Progress | None = None) -> Dataset:
+    """Decode all pictures of a folder into memory. Mean and standard deviation are those of the training pictures."""
+    pixels = torch.from_numpy(decode_pictures(found.pictures, found.decoder, progress=progress))
+    every = Images(pixels, found.labels, tuple(found.pictures.path(row) for row in range(len(pixels))))
+    train, test = every.take(found.train), every.take(found.test)
+    mean, std = channel_statistics(channel_histogram(train.images))
+    return Dataset(found.name, train, test, found.class_names, mean, std, found.augmentation, found.origin)
+
+
+def _warn_of_validation_folder(folder: Path) -> None:
+    for place in (folder / name for name in ("val", "validation", "valid") if (folder / name).is_dir()):
+        message = f"{place} is not read: the validation part is drawn from train. Move its files there."
+        warnings.warn(message, CalibrantWarning, stacklevel=5)
 
 
 # pictures that stay on disk -------------------------------------------------------------------------------------------
@@ -195,161 +142,83 @@ def _class_names(folder: Path, counts: Mapping[tuple[str, str], int]) -> tuple[s
 _SAMPLED = 2048
 
 
-class StreamedBatch(NamedTuple):
-    """Decoded pictures of one set."""
+@dataclass(frozen=True, eq=False)
+class StreamedImages(TorchDataset[tuple[Tensor, Tensor]]):
+    """Some pictures of a folder, decoded as they are needed: items `(image, label)`."""
 
-    images: Tensor  # (B, C, H, W), uint8
-    labels: Tensor
-    indices: Tensor  # positions in the set
-    fault: str = ""  # what is wrong with the first picture that cannot be used
-
-
-class StreamedImages(TorchDataset[Any]):
-    """Some pictures of a folder as a map-style dataset. A `DataLoader` asks it for whole batches at once.
-
-    Args:
-        pictures: Those of the folder.
-        rows: Which of them.
-        labels: One per row.
-        form: How they are decoded.
-        shape: Channels, height and width.
-    """
-
-    def __init__(
-        self, pictures: FolderPictures, rows: Tensor, labels: Tensor, form: Form, shape: tuple[int, int, int]
-    ) -> None:
-        self.pictures, self.rows, self.labels, self.form, self.shape = pictures, rows, labels, form, shape
-        self._decoder: Decoder | None = None
+    pictures: FolderPictures  # all of the folder
+    rows: Tensor  # which of them
+    labels: Tensor  # one per row
+    decoder: Decoder
+    shape: tuple[int, int, int]  # channels, height and width
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        batch = self.__getitems__([index])
-        if batch.fault:
-            raise InvalidInput(batch.fault)
-        return batch.images[0], batch.labels[0]
-
-    def __getitems__(self, indices: Sequence[int]) -> StreamedBatch:
-        """Decode a batch. A picture that cannot be used becomes a message: an error in a worker loses its shape."""
-        images = torch.zeros(len(indices), *self.shape, dtype=torch.uint8)
-        pixels, fault = images.numpy(), ""
-        with large_pictures_expected():
-            for position, index in enumerate(indices):
-                try:
-                    with naming_the_check():
-                        self._decode(int(self.rows[index]), pixels[position])
-                except InvalidInput as error:
-                    fault = str(error)
-                    break
-        chosen = torch.as_tensor(indices, dtype=torch.int64)
-        return StreamedBatch(images, self.labels[chosen], chosen, fault)
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Paths within the folder."""
+        return tuple(self.pictures.path(row) for row in self.rows.tolist())
 
     def take(self, rows: Tensor) -> "StreamedImages":
         """The part with these rows."""
-        return StreamedImages(self.pictures, self.rows[rows], self.labels[rows], self.form, self.shape)
+        return replace(self, rows=self.rows[rows], labels=self.labels[rows])
 
     def at_side(self, side: int) -> "StreamedImages":
         """The same pictures decoded to squares of another side, which is faster for a smaller one.
 
         Only for pictures that are made square (`?size=`) anyway.
         """
-        form, shape = self.form._replace(size=side), (self.shape[0], side, side)
-        return StreamedImages(self.pictures, self.rows, self.labels, form, shape)
+        return replace(self, decoder=replace(self.decoder, size=side), shape=(self.shape[0], side, side))
 
-    def ids(self, rows: Sequence[int] | Tensor | None = None) -> list[str]:
-        """Paths within the folder, of these rows or of all."""
-        if rows is None:
-            rows = range(len(self))
-        return [self.pictures.path(int(self.rows[int(row)])) for row in rows]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_decoder": None}  # it holds a lock; every process makes its own
-
-    def _decode(self, row: int, into: np.ndarray[Any, Any]) -> None:
-        self._decoder = self._decoder or self.form.decoder()
-        picture = self.pictures[row]
-        pixels = self._decoder(picture)
-        if pixels.shape[:2] != self.shape[1:]:
-            raise different_sizes(self.pictures[0], self.shape[1:], picture, pixels.shape)
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        picture = self.pictures[int(self.rows[index])]
+        with large_pictures_expected():
+            pixels = self.decoder(picture)
+        check_shape(pixels, self.shape, picture, self.pictures[0])
         # Grey sets are decoded in the colours of each picture, so that a colour picture among them is noticed.
-        if pixels.ndim == 3 and self.shape[0] == 1:
+        if len(pixels) > self.shape[0]:
             way_out = "Say ?colour=rgb or ?colour=grey in the name of the data."
             raise invalid(picture.place, "be grey as the first pictures of the set", "colours", way_out)
-        into[:] = as_channels(pixels)
+        return torch.tensor(pixels).expand(self.shape), self.labels[index]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StreamedDataset(Displayed):
-    """A set like `Dataset` whose pictures stay on disk. Mean and std of a large set are those of a sample."""
+class StreamedDataset(Dataset):
+    """A `Dataset` whose pictures stay on disk. Mean and std of a large set are those of a sample."""
 
-    name: str
-    train: StreamedImages
-    test: StreamedImages
-    class_names: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    augmentation: Augmentation
-    origin: str = ""
-
-    def _overview(self) -> Table:
-        channels, height, width = self.image_shape
-        rows = [
-            ("training pictures", f"{len(self.train):,}"),
-            ("test pictures", f"{len(self.test):,}"),
-            ("classes", few_names(self.class_names)),
-            ("decoded as", f"{width} x {height}, {channels} channels"),
-            ("origin", self.origin or "-"),
-        ]
-        return Table(f"{self.name}, {self.n_classes} classes, read from disk as needed", rows)
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes, K."""
-        return len(self.class_names)
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of an image."""
-        return self.train.shape
+    train: StreamedImages  # type: ignore[assignment]  # the same interface, without one tensor of all images
+    test: StreamedImages  # type: ignore[assignment]
 
 
-def stream_folder(found: Listing, form: Form) -> StreamedDataset:
+def stream_folder(found: Listing) -> StreamedDataset:
     """Open a folder; a sample of its pictures, or all of a small set, is decoded for the statistics of the channels."""
-    height, width = found.decode_first(form).shape[2:]
-    if form.size is None:
+    decoder, (height, width) = found.decoder, found.size()
+    sample = _sampled(found, found.train)
+    if decoder.size is None:
         # A batch of small files may be too large for any memory.
-        some = _sampled(found, found.train)
-        check_pixels(3 * height * width * len(some), sum(picture.stored for picture in some))
-    histogram, any_colour = _survey(found, found.train, form)
-    if form.colour == "auto" and not any_colour:
-        _, any_colour = _survey(found, found.test, form)
-    channels = 1
-    if form.colour == "rgb" or any_colour:
-        channels = 3
+        check_pixels(3 * height * width * len(sample), sum(picture.stored for picture in sample))
+    histogram, any_colour = _survey(sample, decoder)
+    if decoder.colour == "auto" and not any_colour:
+        _, any_colour = _survey(_sampled(found, found.test), decoder)
+    channels = 3 if decoder.colour == "rgb" or any_colour else 1
     mean, std = channel_statistics(histogram[:channels])
-    shape = (channels, height, width)
-    train, test = (
-        StreamedImages(found.pictures, rows, found.labels[rows], form, shape) for rows in (found.train, found.test)
+    every = StreamedImages(
+        found.pictures, torch.arange(len(found.pictures)), found.labels, decoder, (channels, height, width)
     )
-    origin = str(found.folder)
-    return StreamedDataset(found.name, train, test, found.class_names, mean, std, found.augmentation, origin=origin)
+    train, test = every.take(found.train), every.take(found.test)
+    return StreamedDataset(found.name, train, test, found.class_names, mean, std, found.augmentation, found.origin)
 
 
 def _sampled(found: Listing, rows: Tensor) -> list[Picture]:
     return [found.pictures[row] for row in rows[:: max(1, len(rows) // _SAMPLED)].tolist()]
 
 
-def _survey(found: Listing, rows: Tensor, form: Form) -> tuple[Tensor, bool]:
-    """Histogram of each of three channels over a sample of these pictures, and whether any has colours."""
-    some = _sampled(found, rows)
+def _survey(pictures: list[Picture], decoder: Decoder) -> tuple[Tensor, bool]:
+    """Histogram of each of three channels over these pictures, and whether any has colours."""
     histogram, any_colour = torch.zeros(3, 256, dtype=torch.int64), False
-    with large_pictures_expected(), closing(decoded(some, form.decoder())) as results:
-        for _, result in results:
-            if isinstance(result, Unreadable):
-                with naming_the_check():
-                    raise result
-            any_colour |= result.ndim == 3
-            pixels = torch.tensor(np.atleast_3d(result)).permute(2, 0, 1)[None]
-            histogram += channel_histogram(pixels)
+    with closing(decode_alike(pictures, decoder)) as results:
+        for _, pixels in results:
+            any_colour |= len(pixels) == 3
+            histogram += channel_histogram(torch.tensor(pixels)[None])
     return histogram, any_colour

@@ -1,244 +1,189 @@
-"""Readers of the formats in which the public sets are distributed. Nothing is unpickled or unpacked to disk."""
+"""Readers of public sets in their official formats, and of `.npz` sets. Nothing is unpickled or unpacked to disk."""
 
 import gzip
-import hashlib
+import io
 import math
 import struct
 import tarfile
+import zipfile
 import zlib
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from calibrant.errors import InvalidInput, invalid
-from calibrant.training.data.dataset import Images, Progress, Splits
+from calibrant.checks import labels
+from calibrant.errors import InvalidInput, importing, invalid
+from calibrant.predictions import read_npz
+from calibrant.training.data.dataset import Dataset, Images, Progress, split_validation
 from calibrant.training.data.pictures import (
+    Colour,
     Decoder,
     Picture,
     decode_pictures,
-    open_zip,
     pictures_in_folder,
     pictures_in_zip,
-    read_zip_member,
 )
-from calibrant.training.data.spec import Spec
+from calibrant.training.data.public_sets import OfficialFile, PublicSet, Source, check_digest, check_file, digest_name
 
-_DIGEST_NAMES = {"md5": "MD5", "sha1": "SHA-1", "sha256": "SHA-256"}
-_AGAIN = "Get it again."
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a set lies on this machine: the files, or the one folder, to read. `npz` is our own form."""
-
-    form: Literal["npz", "archive", "files", "folder"]
-    paths: tuple[Path, ...]
-
-    @property
-    def place(self) -> str:
-        """The file, or the folder of the files."""
-        if len(self.paths) == 1:
-            return str(self.paths[0])
-        return str(self.paths[0].parent)
+Splits = tuple[Images, Images]  # to train on and to test
 
 
-class Reader(ABC):
-    """Finds and reads one set in its official format."""
-
-    # Options that may follow the name of the set.
-    options: ClassVar[tuple[str, ...]] = ()
-
-    @abstractmethod
-    def find(self, folder: Path) -> Source | None:
-        """The set in `folder`, or None."""
-
-    @abstractmethod
-    def read(self, source: Source, *, spec: Spec, progress: Progress | None = None) -> Splits:
-        """Read and check what `find` found."""
-
-    def verify_arrays(self, splits: Splits) -> str:
-        """Check arrays from an `.npz` against what is published; returns what was checked, in words."""
-        del splits
-        return "number of images"
-
-
-def _existing(folder: Path, *names: str) -> Path | None:
-    return next((folder / name for name in names if (folder / name).exists()), None)
-
-
-def _archive(folder: Path, name: str) -> Source | None:
-    path = folder / name
-    if not path.exists():
-        return None
-    return Source("archive", (path,))
+def read_public(entry: PublicSet, source: Source | None, size: int | None, progress: Progress | None) -> Dataset:
+    """Read a public set and check it against what is published. `source` is None for the digits."""
+    names, origin = entry.class_names, "scikit-learn" if source is None else str(source.path)
+    verified = "number of images"
+    if source is None:
+        (train, test), verified = _read_digits(), ""
+    elif source.form == "npz":
+        (train, test), verified = _verified_npz(entry, source.path, size)
+    elif entry.contents:
+        train = _read_contents(entry, source, entry.contents["train"])
+        test = _read_contents(entry, source, entry.contents["test"])
+        _check_counts(entry, source.path, len(train), len(test))
+        verified = f"{digest_name(entry.contents['test'][0].digest)} of the official files"
+    else:
+        if source.form == "archive" and entry.files[0].digest:
+            check_file(source.path, entry.files[0].digest)
+            verified = f"{digest_name(entry.files[0].digest)} of the official archive"
+        (train, test), found = _read_pictures(entry, source, size or entry.side, progress)
+        names = names or found
+    return Dataset(
+        entry.name, train, test, names, entry.mean, entry.std, entry.augmentation, origin=origin, verified=verified
+    )
 
 
-# digests --------------------------------------------------------------------------------------------------------------
+def _check_counts(entry: PublicSet, path: Path, train: int, test: int) -> None:
+    if (train, test) != (entry.train, entry.test):
+        rule = f"hold the {entry.train} training and {entry.test} test images of {entry.name}"
+        way_out = "Another selection of images can be loaded as arrays:FILE.npz or folder:DIR."
+        raise invalid(str(path), rule, f"{train} and {test}", way_out)
 
 
-def check_file(path: Path, digest: str, *, name: str = "") -> None:
-    """Refuse a file whose digest is not `digest`, written as `md5:...`; `name` is shown instead of the path.
+def _read_digits() -> Splits:
+    """The 1,797 digits of scikit-learn (8x8, grey): two thirds to train on and one third to test, class by class.
 
-    It finds damage; MD5 stops no attacker.
+    The set has no official split; ours is always the same. The values 0 to 16 are stretched to 0 to 255.
     """
-    kind, expected = digest.split(":")
-    with path.open("rb") as handle:
-        found = hashlib.file_digest(handle, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
-    _compare(found, expected, kind, name or str(path))
+    with importing("digits", "scikit-learn", "train"):
+        from sklearn.datasets import load_digits
+    source = load_digits()
+    # The row of scikit-learn's own table stays the name of an image, so that it can be looked up there.
+    every = _images(
+        np.round(source.images * (255 / 16)).astype(np.uint8)[:, None],
+        source.target,
+        tuple(f"digit-{row:04d}" for row in range(len(source.target))),
+    )
+    # A third for the test: 599 images, so that an error rate of a few percent rests on more than a handful of samples.
+    train, test = (every.take(rows) for rows in split_validation(every.labels, fraction=1 / 3, seed=0))
+    return train, test
 
 
-def _check_content(content: Any, digest: str, what: str) -> None:
-    kind, expected = digest.split(":")
-    _compare(hashlib.new(kind, content, usedforsecurity=False).hexdigest(), expected, kind, what)
+def _images(pixels: NDArray[Any], targets: NDArray[Any], ids: tuple[str, ...] = ()) -> Images:
+    """Arrays as a split. They are copied, because a buffer that was read is read-only."""
+    return Images(torch.from_numpy(np.array(pixels, order="C")), torch.from_numpy(targets.astype(np.int64)), ids)
 
 
-def _compare(found: str, expected: str, kind: str, what: str) -> None:
-    if found != expected:
-        raise InvalidInput(
-            f"{what}: {_DIGEST_NAMES[kind]} must be {expected}, got {found}. It is damaged or another version: delete "
-            "it and get it again with 'calibrant data fetch', or load your own copy as arrays:FILE.npz, which is not "
-            "compared."
-        )
+# Files of bytes: CIFAR (Krizhevsky 2009), MNIST and Fashion-MNIST (LeCun's IDX), SVHN (Netzer et al. 2011) ------------
+#
+# A format turns the contents of all files of a split, one behind the other, into images and labels, and back.
 
 
-# CIFAR-10 and CIFAR-100 (Krizhevsky 2009), binary version: a record is its label bytes and 3 x 32 x 32 pixels ---------
-
-_CIFAR_PIXELS = 3 * 32 * 32
-
-
-@dataclass(frozen=True)
-class BinaryFile:
-    """One of the official files: its name, the number of records and the SHA-1 of the content."""
-
-    name: str
-    records: int
-    sha1: str
-
-
-@dataclass(frozen=True)
-class Cifar(Reader):
-    """Reads the binary archive or its unpacked folder."""
-
-    archive: str
-    folder: str  # inside the archive
-    train: tuple[BinaryFile, ...]
-    test: BinaryFile
-    pickled: tuple[str, ...]  # names of the Python version, which is refused
-    coarse_of_fine: tuple[int, ...] = ()  # of CIFAR-100, whose records start with the coarse label
-
-    def find(self, folder: Path) -> Source | None:
-        """The archive, the folder, or its files in `folder` itself; the Python version alone is an error."""
-        names = [file.name for file in (*self.train, self.test)]
-        for place in (folder / self.folder, folder):
-            if all((place / name).is_file() for name in names):
-                return Source("files", tuple(place / name for name in names))
-        pickled = _existing(folder, *self.pickled)
-        archive = _archive(folder, self.archive)
-        if archive is None and pickled is not None:
-            raise InvalidInput(
-                f"{pickled} is the Python version, made of pickles that can run any code when they are loaded; "
-                f"it is not read. Get the binary version instead, {self.archive}."
-            )
-        return archive
-
-    def read(self, source: Source, *, spec: Spec, progress: Progress | None = None) -> Splits:
-        """Read the records; the content of every file is checked against its published SHA-1."""
-        del spec, progress
-        record = _CIFAR_PIXELS + 1 + bool(self.coarse_of_fine)
-        images, labels = [], []
-        for index, file in enumerate((*self.train, self.test)):
-            where = f"{file.name} in {source.paths[0]}"
-            expected = file.records * record
-            if source.form == "files":
-                content = source.paths[index].read_bytes()
-            else:
-                content = _read_tar_member(source.paths[0], f"{self.folder}/{file.name}", limit=expected)
-            if len(content) != expected:
-                raise invalid(where, f"hold {expected} bytes", len(content), _AGAIN)
-            _check_content(content, f"sha1:{file.sha1}", where)
-            records = np.frombuffer(content, np.uint8).reshape(-1, record)
-            # Copied, because the buffer is read-only.
-            images.append(torch.from_numpy(records[:, -_CIFAR_PIXELS:].copy()).view(-1, 3, 32, 32))
-            labels.append(torch.from_numpy(records[:, -_CIFAR_PIXELS - 1].astype(np.int64)))
-        train = Images(torch.cat(images[:-1]), torch.cat(labels[:-1]))
-        return Splits(train, Images(images[-1], labels[-1]), verified="SHA-1 of the official binary files")
-
-    def verify_arrays(self, splits: Splits) -> str:
-        """Rebuild the official binary files from the arrays and check their published SHA-1."""
-        start = 0
-        for file in self.train:
-            rows = slice(start, start + file.records)
-            self._verify(splits.train.images[rows], splits.train.labels[rows], file)
-            start += file.records
-        self._verify(splits.test.images, splits.test.labels, self.test)
-        return "SHA-1 of the official binary files, rebuilt from the arrays"
-
-    def _verify(self, images: Tensor, labels: Tensor, file: BinaryFile) -> None:
-        columns = [labels.to(torch.uint8)]
-        if self.coarse_of_fine:
-            columns.insert(0, torch.tensor(self.coarse_of_fine, dtype=torch.uint8)[labels])
-        records = torch.cat([torch.stack(columns, 1), images.flatten(1)], 1)
-        _check_content(records.numpy().data, f"sha1:{file.sha1}", f"the arrays of {file.name}")
+def _read_contents(entry: PublicSet, source: Source, files: tuple[OfficialFile, ...]) -> Images:
+    decode: Callable[[bytes, PublicSet], tuple[NDArray[Any], NDArray[Any]]] = {
+        "cifar": _from_cifar,
+        "idx": _from_idx,
+        "svhn": _from_matlab,
+    }[entry.format]
+    content = b""
+    for file in files:
+        where = f"{file.name} in {source.path}"
+        # One byte more than expected: enough to notice a longer file, and a compression bomb stays packed.
+        found = _read_file(entry, source, file.name, file.size + 1)
+        if len(found) != file.size:
+            raise invalid(where, f"hold {file.size} bytes", len(found), "Get it again.")
+        check_digest(io.BytesIO(found), file.digest, where)
+        content += found
+    return _images(*decode(content, entry))
 
 
-def _read_tar_member(archive: Path, name: str, *, limit: int) -> bytes:
-    """Content of a plain file in a tar archive; at most one byte more than `limit`."""
+def _read_file(entry: PublicSet, source: Source, name: str, most: int) -> bytes:
+    """At most so many bytes of an official file, from the archive or the folder of the set."""
+    path = source.path
+    with _readable(path):
+        if source.form == "archive" and path.suffix == ".zip":
+            with zipfile.ZipFile(path) as archive, archive.open(f"{entry.folders[0]}/{name}") as handle:
+                return handle.read(most)
+        if source.form == "archive":
+            return _read_tar_member(path, f"{entry.folders[0]}/{name}", most)
+        if (path / name).exists():
+            with (path / name).open("rb") as handle:
+                return handle.read(most)
+    path = path / f"{name}.gz"
+    with _readable(path), gzip.open(path, "rb") as handle:
+        return handle.read(most)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """One line for a damaged file."""
     try:
-        with tarfile.open(archive) as tar:
-            # Names are compared, never used as paths: a member called ../x can do no harm.
-            for member in tar:
-                if member.name.removeprefix("./") == name and member.isreg():
-                    handle = tar.extractfile(member)
-                    assert handle is not None
-                    return handle.read(limit + 1)
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise InvalidInput(f"{archive} cannot be read as an archive: {error}. {_AGAIN}") from error
-    raise invalid(str(archive), f"hold {name}", "an archive without it", _AGAIN)
+        yield
+    except (OSError, EOFError, KeyError, RuntimeError, zlib.error, tarfile.TarError, zipfile.BadZipFile) as error:
+        raise InvalidInput(f"{path} cannot be read: {error}. Get it again.") from error
 
 
-# IDX files (LeCun), plain or gzipped: MNIST and Fashion-MNIST ---------------------------------------------------------
+def _read_tar_member(archive: Path, name: str, most: int) -> bytes:
+    with tarfile.open(archive) as tar:
+        # Names are compared, never used as paths: a member called ../x can do no harm.
+        for member in tar:
+            if member.name.removeprefix("./") == name and member.isreg():
+                handle = tar.extractfile(member)
+                assert handle is not None
+                return handle.read(most)
+    raise invalid(str(archive), f"hold {name}", "an archive without it", "Get it again.")
 
 
-@dataclass(frozen=True)
-class IdxFile:
-    """One of the four files: its name without `.gz`, its shape and the SHA-256 of its unpacked content.
+_CIFAR_SHAPE = (3, 32, 32)
 
-    The content and not the archive is checked, because the same content is also distributed in other archives.
-    """
 
-    name: str
-    shape: tuple[int, ...]
-    sha256: str
+def _from_cifar(content: bytes, entry: PublicSet) -> tuple[NDArray[Any], NDArray[Any]]:
+    """A record is its label, behind the coarse label in CIFAR-100, and the pixels."""
+    pixels = math.prod(_CIFAR_SHAPE)
+    records = np.frombuffer(content, np.uint8).reshape(-1, bool(entry.coarse_of_fine) + 1 + pixels)
+    return records[:, -pixels:].reshape(-1, *_CIFAR_SHAPE), records[:, -pixels - 1]
 
-    def read(self, path: Path) -> np.ndarray[Any, Any]:
-        """The array in the file."""
-        start = idx_header(self.shape)
-        expected = len(start) + math.prod(self.shape)
-        opener = {".gz": gzip.open}.get(path.suffix, open)
-        try:
-            with opener(path, "rb") as handle:
-                # One byte more than expected: enough to notice a longer file, and a compression bomb stays packed.
-                content = handle.read(expected + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InvalidInput(f"{path} cannot be read: {error}. {_AGAIN}") from error
-        if len(content) != expected or not content.startswith(start):
-            rule = f"be an IDX file of bytes of shape {self.shape}"
-            raise invalid(str(path), rule, f"{len(content)} bytes that start with {content[:4].hex()}", _AGAIN)
-        _check_content(content, f"sha256:{self.sha256}", str(path))
-        return np.frombuffer(content, np.uint8, offset=len(start)).reshape(self.shape)
 
-    def verify(self, values: Tensor) -> None:
-        """Rebuild the content from the array and check its digest."""
-        content = idx_header(tuple(values.shape)) + values.contiguous().numpy().tobytes()
-        _check_content(content, f"sha256:{self.sha256}", f"the array of {self.name}")
+def _to_cifar(part: Images, entry: PublicSet) -> bytes:
+    columns = [part.labels.to(torch.uint8)[:, None], part.images.flatten(1)]
+    if entry.coarse_of_fine:
+        columns.insert(0, torch.tensor(entry.coarse_of_fine, dtype=torch.uint8)[part.labels][:, None])
+    return torch.cat(columns, 1).numpy().tobytes()
+
+
+def _from_idx(content: bytes, _: PublicSet) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Images and labels, each an array of bytes behind its header."""
+    arrays, start = [], 0
+    while start < len(content):
+        dimensions = content[start + 3]
+        shape = struct.unpack_from(f">{dimensions}I", content, start + 4)
+        start += 4 + 4 * dimensions
+        arrays.append(np.frombuffer(content, np.uint8, math.prod(shape), start).reshape(shape))
+        start += math.prod(shape)
+    images, targets = arrays
+    return images[:, None], targets
+
+
+def _to_idx(part: Images, _: PublicSet) -> bytes:
+    content = b""
+    for array in (part.images.squeeze(1), part.labels.to(torch.uint8)):
+        content += idx_header(tuple(array.shape)) + array.numpy().tobytes()
+    return content
 
 
 def idx_header(shape: tuple[int, ...]) -> bytes:
@@ -247,223 +192,139 @@ def idx_header(shape: tuple[int, ...]) -> bytes:
     return struct.pack(f">HBB{len(shape)}I", 0, unsigned_byte, len(shape), *shape)
 
 
-@dataclass(frozen=True)
-class Idx(Reader):
-    """Reads images and labels of both splits."""
-
-    folders: tuple[str, ...]  # in which the set may lie
-    train: tuple[IdxFile, IdxFile]
-    test: tuple[IdxFile, IdxFile]
-
-    def find(self, folder: Path) -> Source | None:
-        """All four files, with or without `.gz`.
-
-        Several sets use the same four names. In a folder with the name of this set damage is an error; in any other
-        folder, files count only if the labels show that they belong to this set.
-        """
-        for place in (*(folder / name for name in self.folders), folder):
-            paths = [_existing(place, file.name, f"{file.name}.gz") for file in (*self.train, *self.test)]
-            found = tuple(path for path in paths if path is not None)
-            if len(found) == len(paths) and (place.name in self.folders or self._is_ours(found[-1])):
-                return Source("files", found)
-        return None
-
-    def _is_ours(self, labels: Path) -> bool:
-        try:
-            self.test[1].read(labels)
-        except InvalidInput:
-            return False
-        return True
-
-    def read(self, source: Source, *, spec: Spec, progress: Progress | None = None) -> Splits:
-        """Read the four files and check the digest of each."""
-        del spec, progress
-        arrays = [file.read(path) for path, file in zip(source.paths, (*self.train, *self.test), strict=True)]
-        parts = []
-        for pixels, labels in (arrays[:2], arrays[2:]):
-            images = torch.from_numpy(pixels.copy()).unsqueeze(1)
-            parts.append(Images(images, torch.from_numpy(labels.astype(np.int64))))
-        return Splits(parts[0], parts[1], verified="SHA-256 of the content of the official files")
-
-    def verify_arrays(self, splits: Splits) -> str:
-        """Rebuild the content of the official files from the arrays and check the digests."""
-        for split, (images, labels) in ((splits.train, self.train), (splits.test, self.test)):
-            images.verify(split.images.squeeze(1))
-            labels.verify(split.labels.to(torch.uint8))
-        return "SHA-256 of the content of the official files, rebuilt from the arrays"
-
-
-# SVHN (Netzer et al. 2011), cropped digits, as MATLAB files -----------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Svhn(Reader):
-    """Reads `train_32x32.mat` and `test_32x32.mat`, given the published digests of the two files."""
-
-    digests: tuple[str, str]
-    names: ClassVar[tuple[str, str]] = ("train_32x32.mat", "test_32x32.mat")
-
-    def find(self, folder: Path) -> Source | None:
-        """Both files in `folder`."""
-        paths = tuple(folder / name for name in self.names)
-        if not all(path.is_file() for path in paths):
-            return None
-        return Source("files", paths)
-
-    def read(self, source: Source, *, spec: Spec, progress: Progress | None = None) -> Splits:
-        """Read both files; the digit 0 is stored as label 10."""
-        del spec, progress
-        parts = []
-        for path, digest in zip(source.paths, self.digests, strict=True):
-            check_file(path, digest)
-            parts.append(_read_matlab(path))
-        return Splits(parts[0], parts[1], verified="MD5 of the official files")
-
-
-def _read_matlab(path: Path) -> Images:
+def _from_matlab(content: bytes, _: PublicSet) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The digit 0 is stored as label 10."""
     from scipy.io import loadmat
 
-    try:
-        content = loadmat(path, variable_names=["X", "y"])
-        pixels, labels = content["X"], content["y"]
-    except KeyError as error:
-        raise invalid(str(path), "hold the variables X and y", f"no {error.args[0]}", _AGAIN) from error
-    except (OSError, ValueError, TypeError, NotImplementedError) as error:
-        raise InvalidInput(f"{path} cannot be read as a MATLAB file: {error}. {_AGAIN}") from error
-    if pixels.dtype != np.uint8 or pixels.shape != (32, 32, 3, labels.size):
-        rule = f"hold X as uint8 of shape (32, 32, 3, {labels.size})"
-        raise invalid(str(path), rule, f"{pixels.dtype} of shape {pixels.shape}", _AGAIN)
-    images = torch.from_numpy(np.ascontiguousarray(pixels.transpose(3, 2, 0, 1)))
-    return Images(images, torch.from_numpy(labels.ravel().astype(np.int64) % 10))
+    found = loadmat(io.BytesIO(content), variable_names=["X", "y"])
+    return found["X"].transpose(3, 2, 0, 1), found["y"].ravel() % 10
+
+
+# Sets of our own form: one `.npz` file --------------------------------------------------------------------------------
+
+_REQUIRED = ("x_train", "y_train", "x_test", "y_test")
+_OPTIONAL = ("class_names", "ids_train", "ids_test")
+_MOST_CHANNELS = 4
+
+
+def read_arrays(path: str | Path) -> tuple[Splits, tuple[str, ...]]:
+    """Read an `.npz` set and its class names, if it has any; docs/data.md describes the arrays."""
+    content = read_npz(path, (*_REQUIRED, *_OPTIONAL))
+    for key in _REQUIRED:
+        if key not in content:
+            found = f"no {key} (found: {', '.join(sorted(content))})"
+            raise invalid(str(path), f"hold {', '.join(_REQUIRED)}", found)
+    splits = _split(content, "train", path), _split(content, "test", path)
+    return splits, _texts(content, "class_names", path)
+
+
+def _split(content: Mapping[str, Any], split: str, path: str | Path) -> Images:
+    images = _pixels(content[f"x_{split}"], f"x_{split} in {path}")
+    classes = labels(f"y_{split} in {path}", content[f"y_{split}"], rows=len(images))
+    return _images(images, classes, _texts(content, f"ids_{split}", path))
+
+
+def _pixels(array: NDArray[Any], argument: str) -> NDArray[Any]:
+    """Check uint8 images `(N, H, W)` or `(N, H, W, C)` and return them as `(N, C, H, W)`."""
+    if array.dtype != np.uint8:
+        way_out = "Convert first: from 0..1 with (x * 255).round().astype('uint8'), from 0..255 with x.astype('uint8')."
+        raise invalid(argument, "be uint8 (0 to 255)", array.dtype, way_out)
+    if array.ndim == 3:
+        array = array[..., None]
+    if array.ndim != 4 or 0 in array.shape:
+        raise invalid(argument, "have the shape (N, H, W) or (N, H, W, C), nothing empty", array.shape)
+    if array.shape[-1] > _MOST_CHANNELS:
+        way_out = "If they come first, use x.transpose(0, 2, 3, 1)."
+        raise invalid(argument, f"have at most {_MOST_CHANNELS} channels, in the last place", array.shape, way_out)
+    return array.transpose(0, 3, 1, 2)
+
+
+def _texts(content: Mapping[str, Any], key: str, path: str | Path) -> tuple[str, ...]:
+    array = content.get(key, np.array([], dtype=str))
+    if array.ndim != 1 or array.dtype.kind != "U":
+        raise invalid(f"{key} in {path}", "be a list of text", f"{array.dtype} of shape {array.shape}")
+    return tuple(str(text) for text in array)
+
+
+def _verified_npz(entry: PublicSet, path: Path, size: int | None) -> tuple[Splits, str]:
+    """Read a public set from an `.npz`. If it can be done, the official files are rebuilt and their digests checked."""
+    (train, test), _ = read_arrays(path)
+    _check_counts(entry, path, len(train), len(test))
+    stored = train.shape[-1]
+    if size not in (None, stored):
+        way_out = f"An .npz is not resized: leave the option out, or read {entry.files[0].name} instead of it."
+        raise invalid(f"size for {path}", f"be {stored}, as stored", size, way_out)
+    encode: Callable[[Images, PublicSet], bytes] | None = {"cifar": _to_cifar, "idx": _to_idx}.get(entry.format)
+    if encode is None:
+        return (train, test), "number of images"
+    files = entry.contents
+    for part, expected in ((train, files["train"]), (test, files["test"])):
+        content, start = encode(part, entry), 0
+        for file in expected:
+            rebuilt = io.BytesIO(content[start : start + file.size])
+            check_digest(rebuilt, file.digest, f"the arrays of {file.name}")
+            start += file.size
+    return (train, test), f"{digest_name(files['test'][0].digest)} of the official files, rebuilt from the arrays"
 
 
 # Folders and archives of pictures -------------------------------------------------------------------------------------
 
 _Row = tuple[Picture, str, int]  # a picture, its split and its label
+_LONGEST_LIST = 2**26  # bytes
 
 
-def _decode_splits(rows: list[_Row], folder: str, decoder: Decoder, progress: Progress | None) -> tuple[Images, Images]:
-    """Decode pictures and part them into training and test images, named by their paths within `folder`."""
-    pixels = torch.from_numpy(decode_pictures([picture for picture, _, _ in rows], decoder, progress=progress))
-    parts = []
-    for split in ("train", "test"):
-        chosen = [row for row, (_, part, _) in enumerate(rows) if part == split]
-        ids = tuple(rows[row][0].path.as_posix().removeprefix(f"{folder}/") for row in chosen)
-        labels = torch.tensor([rows[row][2] for row in chosen], dtype=torch.int64)
-        parts.append(Images(pixels[chosen].contiguous(), labels, ids))
-    return parts[0], parts[1]
+def _read_pictures(
+    entry: PublicSet, source: Source, side: int, progress: Progress | None
+) -> tuple[Splits, tuple[str, ...]]:
+    """Decode the pictures of a set; and the names of its classes, if the files contain them."""
+    if source.form == "archive":
+        with _readable(source.path):
+            pictures = pictures_in_zip(source.path, entry.folders[0])
+    else:
+        pictures = pictures_in_folder(source.path)
+    names: tuple[str, ...] = ()
+    if entry.format == "classes":
+        rows = _rows_by_class(pictures, entry)
+    else:
+        rows, names = _rows_of_tiny_imagenet(pictures, entry, source)
+    counts = Counter(split for _, split, _ in rows)
+    _check_counts(entry, source.path, counts["train"], counts["test"])
+    colour: Colour = "grey" if len(entry.mean) == 1 else "rgb"
+    found = [picture for picture, _, _ in rows]
+    every = _images(
+        decode_pictures(found, Decoder(side, colour), progress=progress),
+        np.array([label for _, _, label in rows]),
+        tuple(picture.path.as_posix() for picture in found),
+    )
+    in_test = torch.tensor([split == "test" for _, split, _ in rows])
+    return (every.take(torch.nonzero(~in_test).flatten()), every.take(torch.nonzero(in_test).flatten())), names
 
 
-def _parts_within(picture: Picture, folder: str) -> tuple[str, ...]:
-    """The parts of a path, which may start with the folder of the archive."""
-    parts = picture.path.parts
-    if parts[0] == folder:
-        return parts[1:]
-    return parts
-
-
-@dataclass(frozen=True)
-class ChestXray(Reader):
-    """Chest X-rays of children (Kermany et al. 2018, Mendeley Data V2): JPEG files in folders by split and class.
-
-    Pictures become grey squares, 64 pixels per side by default.
-    """
-
-    classes: tuple[str, ...]
-    options = ("size",)
-    archive: ClassVar[str] = "ChestXRay2017.zip"
-    folder: ClassVar[str] = "chest_xray"
+def _rows_by_class(pictures: list[Picture], entry: PublicSet) -> list[_Row]:
+    """Pictures in folders by split and class, as in Chest X-rays of children (Kermany et al. 2018)."""
     # A popular copy moved 16 training images to a folder of their own; they belong to the training images.
-    split_of: ClassVar[dict[str, str]] = {"train": "train", "val": "train", "test": "test"}
-
-    def find(self, folder: Path) -> Source | None:
-        """The archive, or the folder that holds `train` and `test`."""
-        for place in (folder / self.folder, folder):
-            if all((place / split / name).is_dir() for split in ("train", "test") for name in self.classes):
-                return Source("folder", (place,))
-        return _archive(folder, self.archive)
-
-    def read(self, source: Source, *, spec: Spec, progress: Progress | None = None) -> Splits:
-        """Decode and resize every picture. No digest is published: the number of images is checked."""
-        with ExitStack() as stack:
-            if source.form == "archive":
-                pictures = pictures_in_zip(stack.enter_context(open_zip(source.paths[0])))
-            else:
-                pictures = pictures_in_folder(source.paths[0])
-            rows: list[_Row] = []
-            for picture in pictures:
-                parts = _parts_within(picture, self.folder)
-                if len(parts) == 3 and parts[0] in self.split_of and parts[1] in self.classes:
-                    rows.append((picture, self.split_of[parts[0]], self.classes.index(parts[1])))
-            if not rows:
-                raise invalid(str(source.paths[0]), "hold train and test with NORMAL and PNEUMONIA", "none of them")
-            splits = _decode_splits(rows, self.folder, Decoder(spec.size(64), "grey"), progress)
-        return Splits(*splits, verified="number of images (no digest is published)")
+    split_of = {"train": "train", "val": "train", "test": "test"}
+    rows = []
+    for picture in pictures:
+        parts = picture.path.parts
+        if len(parts) == 3 and parts[0] in split_of and parts[1] in entry.class_names:
+            rows.append((picture, split_of[parts[0]], entry.class_names.index(parts[1])))
+    return rows
 
 
-@dataclass(frozen=True)
-class TinyImageNet(Reader):
-    """Tiny-ImageNet: 200 classes of 64x64 JPEG files, given the published digest of the archive.
+def _rows_of_tiny_imagenet(
+    pictures: list[Picture], entry: PublicSet, source: Source
+) -> tuple[list[_Row], tuple[str, ...]]:
+    """Pictures of Tiny-ImageNet and the names of its classes, which are numbered in the order of their WordNet ids.
 
-    The official validation images are the test set: the labels of the official test images were never published.
+    The official validation pictures are the test set: the labels of the official test pictures were never published.
     """
-
-    digest: str
-    folder: ClassVar[str] = "tiny-imagenet-200"
-
-    def find(self, folder: Path) -> Source | None:
-        """The archive, or the folder that holds `wnids.txt`."""
-        for place in (folder / self.folder, folder):
-            if (place / "wnids.txt").is_file() and (place / "val" / "val_annotations.txt").is_file():
-                return Source("folder", (place,))
-        return _archive(folder, f"{self.folder}.zip")
-
-    def read(self, source: Source, *, spec: Spec, progress: Progress | None = None) -> Splits:
-        """Decode every picture; classes are numbered in the order of their WordNet ids."""
-        del spec
-        place = source.paths[0]
-        verified = "number of images (the digest is that of the archive)"
-        with ExitStack() as stack:
-            if source.form == "archive":
-                check_file(place, self.digest)
-                verified = "MD5 of the official archive"
-                archive = stack.enter_context(open_zip(place))
-                pictures = pictures_in_zip(archive)
-                ids, names, labels = _tables(lambda name: read_zip_member(archive, f"{self.folder}/{name}"))
-            else:
-                pictures = pictures_in_folder(place)
-                ids, names, labels = _tables(lambda name: _read_bytes(place / name))
-            splits = _decode_splits(self._rows(pictures, ids, labels), self.folder, Decoder(64, "rgb"), progress)
-        return Splits(*splits, class_names=names, verified=verified)
-
-    def _rows(self, pictures: list[Picture], ids: list[str], labels: dict[str, str]) -> list[_Row]:
-        """Training and test pictures with their labels; the official test pictures are left out."""
-        number = {wordnet_id: label for label, wordnet_id in enumerate(ids)}
-        train: list[_Row] = []
-        test: list[_Row] = []
-        for picture in pictures:
-            parts = _parts_within(picture, self.folder)
-            if len(parts) == 4 and parts[0] == "train" and parts[1] in number:
-                train.append((picture, "train", number[parts[1]]))
-            elif len(parts) == 3 and parts[0] == "val":
-                if labels.get(parts[2]) not in number:
-                    raise invalid(picture.place, "have a known class in val_annotations.txt", labels.get(parts[2]))
-                test.append((picture, "test", number[labels[parts[2]]]))
-        if not train or not test:
-            raise InvalidInput(
-                f"Tiny-ImageNet: found {len(train)} training and {len(test)} validation pictures. {_AGAIN}"
-            )
-        return train + test
-
-
-def _tables(read: Callable[[str], bytes]) -> tuple[list[str], tuple[str, ...], dict[str, str]]:
-    """WordNet ids in order, their names, and the WordNet id of each validation file."""
 
     def lines(name: str) -> list[str]:
         try:
-            return read(name).decode().splitlines()
+            return _read_file(entry, source, name, _LONGEST_LIST).decode().splitlines()
         except UnicodeDecodeError as error:
-            raise invalid(name, "be text in UTF-8", f"byte {error.start} of another kind", _AGAIN) from error
+            raise invalid(name, "be text in UTF-8", f"byte {error.start} of another kind") from error
 
     ids = sorted(word for line in lines("wnids.txt") for word in line.split())
     words = dict(line.split("\t", 1) for line in lines("words.txt") if "\t" in line)
@@ -473,12 +334,16 @@ def _tables(read: Callable[[str], bytes]) -> tuple[list[str], tuple[str, ...], d
     for label, wordnet_id in enumerate(ids):
         if count[names[label]] > 1:
             names[label] = f"{names[label]} ({wordnet_id})"
-    rows = [line.split("\t") for line in lines("val/val_annotations.txt") if line]
-    return ids, tuple(names), {row[0]: row[1] for row in rows if len(row) > 1}
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}. {_AGAIN}") from error
+    annotations = [line.split("\t") for line in lines("val/val_annotations.txt") if "\t" in line]
+    id_of = {row[0]: row[1] for row in annotations}
+    number = {wordnet_id: label for label, wordnet_id in enumerate(ids)}
+    rows = []
+    for picture in pictures:
+        parts = picture.path.parts
+        if len(parts) == 4 and parts[0] == "train" and parts[1] in number:
+            rows.append((picture, "train", number[parts[1]]))
+        elif len(parts) == 3 and parts[0] == "val":
+            if id_of.get(parts[2]) not in number:
+                raise invalid(picture.place, "have a known class in val_annotations.txt", id_of.get(parts[2]))
+            rows.append((picture, "test", number[id_of[parts[2]]]))
+    return rows, tuple(names)

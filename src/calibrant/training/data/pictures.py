@@ -6,17 +6,15 @@ import os
 import threading
 import warnings
 import zipfile
-from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-import torch
 
 from calibrant.errors import InvalidInput, invalid, one_line
 from calibrant.predictions.columns import check_unfolded
@@ -31,14 +29,15 @@ if TYPE_CHECKING:
 Colour = Literal["auto", "grey", "rgb"]
 Fit = Literal["stretch", "crop", "pad"]
 RESIZE = "Add ?size=64 (or another side length) to the name of the data"
-# Pixels decoded at the same time, whatever the number of threads; a larger picture is decoded alone.
-PIXELS_AT_ONCE = 2**25
+# Of pictures with more pixels, one is decoded at a time, whatever the number of threads: Pillow takes 4 bytes for each.
+_LARGE = 2**22
+_one_large = threading.Lock()
 # Pillow opens many more formats, and hands PostScript to Ghostscript, which runs it.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _GREY_MODES = ("1", "L", "LA")
 _COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB", "RGBX")
 _LARGEST_FILE = 256 * 2**20
-# Photographs have up to 50 million pixels. Pillow takes 4 bytes for each.
+# Photographs have up to 50 million pixels.
 _MOST_PIXELS = 2**26
 
 
@@ -56,8 +55,9 @@ class Picture:
     read: Callable[[], bytes]
 
 
+@dataclass(frozen=True)
 class Decoder:
-    """Decodes one picture to `(H, W)` or `(H, W, 3)`; from several threads, but few large pictures at once.
+    """Decodes one picture to `(C, H, W)`; from several threads, but one large picture at a time.
 
     Args:
         size: Side of the square that every picture becomes; None leaves them as they are.
@@ -66,16 +66,21 @@ class Decoder:
             both ends, `pad` adds black at both ends of its shorter side.
     """
 
-    def __init__(self, size: int | None, colour: Colour, fit: Fit = "stretch") -> None:
-        self.size, self.colour, self.fit = size, colour, fit
-        self._free, self._changed = PIXELS_AT_ONCE, threading.Condition()
-        self._first: tuple[Picture, tuple[int, int]] | None = None
+    size: int | None
+    colour: Colour
+    fit: Fit = "stretch"
+
+    @property
+    def most_channels(self) -> int:
+        """1 if every picture becomes grey, else 3."""
+        return 1 if self.colour == "grey" else 3
 
     def __call__(self, picture: Picture) -> np.ndarray[Any, Any]:
         """Decode a picture; raises `Unreadable` if it cannot be used."""
         from PIL import Image
 
-        check_size(picture.place, picture.stored)
+        if picture.stored > _LARGEST_FILE:
+            raise Unreadable(str(invalid(picture.place, f"be at most {_LARGEST_FILE} bytes", picture.stored)))
         try:
             content = picture.read()
             with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
@@ -87,7 +92,8 @@ class Decoder:
         except Exception as error:  # a decoder may raise anything for a damaged file
             reason = _reason(error, picture.stored)
             raise Unreadable(
-                f"{picture.place} cannot be read as an image ({reason}). Replace the file or delete it."
+                f"{picture.place} cannot be read as an image ({reason}). Replace the file or delete it; "
+                "'calibrant data check' names all that cannot be read."
             ) from error
 
     def _decode(self, picture: Picture, image: "ImageFile") -> np.ndarray[Any, Any]:
@@ -95,23 +101,15 @@ class Decoder:
 
         # So far only the header was read.
         pixels = image.width * image.height
-        most = LARGEST_SIDE**2
-        if self.size is not None:
-            most = _MOST_PIXELS
-        if pixels > most:
+        if pixels > (LARGEST_SIDE**2 if self.size is None else _MOST_PIXELS):
             raise _too_large(picture, f"{image.width} x {image.height}")
-        if self.size is None:
-            self._first = self._first or (picture, image.size)
-            # A photograph that is stored on its side has the two numbers the other way round.
-            if sorted(self._first[1]) != sorted(image.size):
-                raise different_sizes(self._first[0], self._first[1][::-1], picture, image.size[::-1])
         if image.mode not in (*_GREY_MODES, *_COLOUR_MODES):
             way_out = "Choose the range that matters and convert it to 8 bits; docs/data.md shows how."
             raise Unreadable(str(invalid(picture.place, "have 8 bits per channel", f"mode {image.mode}", way_out)))
         mode = "RGB"
         if self.colour == "grey" or (self.colour == "auto" and image.mode in _GREY_MODES):
             mode = "L"
-        with self._room_for(min(pixels, PIXELS_AT_ONCE)):
+        with _one_large if pixels > _LARGE else nullcontext():
             if self.size is not None:
                 # A JPEG can be decoded at a fraction of its size, which is faster.
                 image.draft(mode, (2 * self.size, 2 * self.size))
@@ -121,19 +119,7 @@ class Decoder:
                 upright = upright.convert(mode)
             if self.size is not None and upright.size != (self.size, self.size):
                 upright = _as_square(upright, self.size, self.fit)
-            return np.asarray(upright)
-
-    @contextmanager
-    def _room_for(self, pixels: int) -> Iterator[None]:
-        with self._changed:
-            self._changed.wait_for(lambda: self._free >= pixels)
-            self._free -= pixels
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._free += pixels
-                self._changed.notify_all()
+            return np.atleast_3d(np.asarray(upright)).transpose(2, 0, 1)
 
 
 def _reason(error: Exception, stored: int) -> str:
@@ -151,35 +137,22 @@ def _reason(error: Exception, stored: int) -> str:
 
 
 def _as_square(image: "Image.Image", size: int, fit: Fit) -> "Image.Image":
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     smooth = Image.Resampling.BILINEAR  # Pillow averages over all pixels that one of the result covers
-    width, height = image.size
-    if fit == "stretch":
-        return image.resize((size, size), smooth)
     if fit == "crop":
-        side = min(width, height)
-        left, top = (width - side) / 2, (height - side) / 2
-        # One operation: what is cut off is never resized.
-        return image.resize((size, size), smooth, box=(left, top, left + side, top + side))
-    scale = size / max(width, height)
-    inner = (max(1, round(width * scale)), max(1, round(height * scale)))
-    square = Image.new(image.mode, (size, size))
-    square.paste(image.resize(inner, smooth), ((size - inner[0]) // 2, (size - inner[1]) // 2))
-    return square
+        return ImageOps.fit(image, (size, size), smooth)
+    if fit == "pad":
+        return ImageOps.pad(image, (size, size), smooth, color=0)
+    return image.resize((size, size), smooth)
 
 
-def check_size(place: str, stored: int) -> None:
-    """Refuse a file that is absurdly large for a picture."""
-    if stored > _LARGEST_FILE:
-        raise Unreadable(str(invalid(place, f"be at most {_LARGEST_FILE} bytes", stored)))
-
-
-def different_sizes(first: Picture, reference: tuple[int, ...], other: Picture, shape: tuple[int, ...]) -> InvalidInput:
-    """The error for pictures of two sizes, each given as height, width, ..."""
-    sizes = [f"{width}x{height}" for height, width, *_ in (reference, shape)]
-    rule, way_out = f"have one size, {sizes[0]} as {first.place}", f"{RESIZE} to resize all of them."
-    return invalid("images", rule, f"{sizes[1]} in {other.place}", way_out)
+def check_shape(pixels: np.ndarray[Any, Any], expected: tuple[int, ...], picture: Picture, first: Picture) -> None:
+    """Refuse a picture that is not as high and wide as the first one; `expected` ends in these two numbers."""
+    if pixels.shape[1:] != expected[-2:]:
+        sizes = [f"{width}x{height}" for height, width in (expected[-2:], pixels.shape[1:])]
+        rule, way_out = f"have one size, {sizes[0]} as {first.place}", f"{RESIZE} to resize all of them."
+        raise invalid("images", rule, f"{sizes[1]} in {picture.place}", way_out)
 
 
 def _too_large(picture: Picture, found: str) -> Unreadable:
@@ -189,16 +162,13 @@ def _too_large(picture: Picture, found: str) -> Unreadable:
 
 
 _ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
-_BLOCK = 1024
+# Decoded pictures of a block may wait to be copied: so many of them, and fewer of large ones.
+_BLOCK, _PIXELS_OF_A_BLOCK = 1024, 2**25
 # JPEG of low quality, and PNG of drawings, unfold to some thirty times their size.
 _MOST_UNFOLDED = 100
 
 
-class Pictures(Protocol):
-    """A list of pictures, or `FolderPictures`."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> Picture: ...
+Pictures: TypeAlias = "Sequence[Picture] | FolderPictures"
 
 
 # finding files --------------------------------------------------------------------------------------------------------
@@ -236,37 +206,31 @@ def _is_hidden(name: str) -> bool:
 
 
 class FolderPictures:
-    """Pictures of a folder. Their paths share one buffer, and a file is looked at only when it is asked for.
+    """Pictures of a folder. Their paths are one array, and a file is looked at only when it is asked for.
 
-    The two tensors are shared with loader processes as they are. A list of a million Python strings would be copied
-    into each of them little by little, because reading a Python object writes its reference count. A name that is not
-    UTF-8 is refused: no file of ours could hold it as an id.
+    The array is shared with loader processes as it is. A list of a million Python strings would be copied into each of
+    them little by little, because reading a Python object writes its reference count. A name that is not UTF-8 is
+    refused: no file of ours could hold it as an id.
 
     >>> pictures = FolderPictures(Path("photos"), ["a/1.png", "b/2.png"])
     >>> len(pictures), pictures.path(1)
     (2, 'b/2.png')
     """
 
-    def __init__(self, folder: Path, paths: Iterable[str]) -> None:
-        text, ends = bytearray(), array("q", [0])
-        for path in paths:
-            try:
-                text += path.encode()
-            except UnicodeEncodeError as error:
-                shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-                raise invalid("folder", "have names in UTF-8", shown, "Rename the file or the folder.") from error
-            ends.append(len(text))
+    def __init__(self, folder: Path, paths: Sequence[str]) -> None:
+        try:
+            self.paths = np.array([path.encode() for path in paths], dtype=np.bytes_)
+        except UnicodeEncodeError as error:
+            shown = os.fsencode(error.object).decode("utf-8", "backslashreplace")
+            raise invalid("folder", "have names in UTF-8", shown, "Rename the file or the folder.") from error
         self.folder = folder
-        self.text = torch.frombuffer(text or bytearray(1), dtype=torch.uint8)
-        self._ends = torch.frombuffer(ends, dtype=torch.int64)
 
     def __len__(self) -> int:
-        return len(self._ends) - 1
+        return len(self.paths)
 
     def path(self, index: int) -> str:
         """The path within the folder."""
-        start, end = self._ends[index : index + 2].tolist()
-        return self.text[start:end].numpy().tobytes().decode()
+        return bytes(self.paths[index]).decode()
 
     def __getitem__(self, index: int) -> Picture:
         path = self.path(index)
@@ -280,41 +244,19 @@ class FolderPictures:
 
 def pictures_in_folder(folder: Path) -> list[Picture]:
     """Every picture below a folder, sorted by path; hidden files and files of other kinds are left out."""
-    pictures = FolderPictures(folder, pictures_below(str(folder)))
+    pictures = FolderPictures(folder, list(pictures_below(str(folder))))
     return [pictures[row] for row in range(len(pictures))]
 
 
-def pictures_in_zip(archive: zipfile.ZipFile) -> list[Picture]:
-    """Every picture in an archive, sorted by path. Nothing is unpacked to disk."""
-    found = []
+def pictures_in_zip(path: Path, folder: str) -> list[Picture]:
+    """Every picture in a folder of an archive, sorted by path. Nothing is unpacked to disk."""
+    found, archive = [], zipfile.ZipFile(path)
     for info in archive.infolist():
-        path = PurePosixPath(info.filename)
-        if info.is_dir() or path.suffix.lower() not in _ENDINGS or any(map(_is_hidden, path.parts)):
-            continue
-        if ".." not in path.parts and not path.is_absolute():
-            place = f"{info.filename} in {archive.filename}"
-            found.append(Picture(path, place, info.file_size, partial(read_zip_member, archive, info.filename)))
+        name = PurePosixPath(info.filename)
+        if name.parts[:1] == (folder,) and name.suffix.lower() in _ENDINGS and not any(map(_is_hidden, name.parts)):
+            place, read = f"{name} in {path}", partial(archive.read, info)
+            found.append(Picture(name.relative_to(folder), place, info.file_size, read))
     return sorted(found, key=lambda picture: picture.path)
-
-
-def open_zip(path: Path) -> zipfile.ZipFile:
-    """Open an archive; a damaged one is one clear line."""
-    try:
-        return zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError) as error:
-        raise InvalidInput(f"{path} cannot be read as a zip archive: {error}. Get it again.") from error
-
-
-def read_zip_member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Content of one member; a missing, damaged or absurdly large one is one clear line."""
-    try:
-        info = archive.getinfo(name)
-        check_size(f"{name} in {archive.filename}", info.file_size)
-        return archive.read(info)
-    except KeyError as error:
-        raise invalid(str(archive.filename), f"hold {name}", "an archive without it", "Get it again.") from error
-    except (zipfile.BadZipFile, RuntimeError, EOFError, OSError) as error:
-        raise InvalidInput(f"{name} in {archive.filename} cannot be read: {error}. Get the archive again.") from error
 
 
 # decoding many --------------------------------------------------------------------------------------------------------
@@ -326,32 +268,32 @@ def decode_pictures(pictures: Pictures, decoder: Decoder, *, progress: Progress 
     If the decoder has no size, all pictures must have one size. With the colour `auto`, the result has one channel if
     every picture is grey, else three.
     """
-    channels = {"grey": 1}.get(decoder.colour, 3)
-    first: tuple[Picture, tuple[int, ...]] | None = None
     any_colour = False
-    with large_pictures_expected(), closing(decoded(pictures, decoder, progress=progress)) as results:
+    with closing(decode_alike(pictures, decoder, progress=progress)) as results:
         for position, pixels in results:
-            if isinstance(pixels, Unreadable):
-                raise pixels
-            if first is None:
-                first = pictures[position], pixels.shape
-                shape = (len(pictures), channels, *pixels.shape[:2])
+            if position == 0:
+                shape = (len(pictures), decoder.most_channels, *pixels.shape[1:])
                 _check_memory(shape, pictures, decoder)
                 result = np.empty(shape, np.uint8)
-            if pixels.shape[:2] != first[1][:2]:
-                raise different_sizes(*first, pictures[position], pixels.shape)
-            any_colour |= pixels.ndim == 3
-            result[position] = as_channels(pixels)
+            any_colour |= len(pixels) == 3
+            result[position] = pixels
     if decoder.colour == "auto" and not any_colour:
         return np.ascontiguousarray(result[:, :1])
     return result
 
 
-def as_channels(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """`(H, W, C)` as `(C, H, W)`; a grey picture stays `(H, W)`."""
-    if pixels.ndim == 3:
-        return pixels.transpose(2, 0, 1)
-    return pixels
+def decode_alike(
+    pictures: Pictures, decoder: Decoder, *, progress: Progress | None = None
+) -> Generator[tuple[int, np.ndarray[Any, Any]], None, None]:
+    """Decode pictures; one that cannot be read, or has another size than the first one, is an error."""
+    expected: tuple[int, ...] = ()
+    with closing(decoded(pictures, decoder, progress=progress)) as results:
+        for position, pixels in results:
+            if isinstance(pixels, Unreadable):
+                raise pixels
+            expected = expected or pixels.shape
+            check_shape(pixels, expected, pictures[position], pictures[0])
+            yield position, pixels
 
 
 def decoded(
@@ -366,26 +308,16 @@ def decoded(
             return error
 
     done, step = 0, 1
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+    with large_pictures_expected(), ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         while done < len(pictures):
             block = [pictures[row] for row in range(done, min(done + step, len(pictures)))]
             for offset, result in enumerate(pool.map(attempt, block)):
                 if not isinstance(result, Unreadable):
-                    # Decoded pictures of a block may wait to be copied, so a block of large ones is short.
-                    step = max(1, min(_BLOCK, PIXELS_AT_ONCE // result.size))
+                    step = max(1, min(_BLOCK, _PIXELS_OF_A_BLOCK // result.size))
                 yield done + offset, result
             done += len(block)
             if progress is not None:
                 progress(done, len(pictures))
-
-
-def unreadable_pictures(
-    pictures: Pictures, decoder: Decoder | None = None, *, progress: Progress | None = None
-) -> list[str]:
-    """Why pictures cannot be read, one line for each that cannot; without a decoder their sizes may differ."""
-    decode = decoder or Decoder(1, "auto")
-    with large_pictures_expected(), closing(decoded(pictures, decode, progress=progress)) as results:
-        return [str(result) for _, result in results if isinstance(result, Unreadable)]
 
 
 @contextmanager

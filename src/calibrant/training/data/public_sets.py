@@ -1,46 +1,46 @@
 """The named public sets: what their publishers state (`public_sets.toml`), where they lie here, and getting them."""
 
+import hashlib
 import http.client
+import io
 import os
 import sys
 import tomllib
 import urllib.error
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
+from pydantic import TypeAdapter
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.files import atomic_write, typed
+from calibrant.files import atomic_write
 from calibrant.training.data.dataset import Augmentation
-from calibrant.training.data.formats import ChestXray, Cifar, Idx, Reader, Source, Svhn, TinyImageNet, check_file
-
-_FILE = Path(__file__).with_name("public_sets.toml")
-_FORMATS: dict[str, type[Reader]] = {
-    "cifar": Cifar,
-    "chestxray": ChestXray,
-    "idx": Idx,
-    "svhn": Svhn,
-    "tinyimagenet": TinyImageNet,
-}
 
 
 @dataclass(frozen=True)
-class RemoteFile:
-    """A file of the official distribution; the digest (`md5:...`) is empty if none is published."""
+class OfficialFile:
+    """A file of the official distribution: to download if it has a `url`, else inside an archive, or unpacked."""
 
     name: str
-    url: str
     size: int  # bytes
-    digest: str = ""
+    digest: str = ""  # `md5:...`; empty if none is published
+    url: str = ""
+
+
+class Source(NamedTuple):
+    """Where a set lies: our own `.npz`, the official archive, or the folder of the official files."""
+
+    form: Literal["npz", "archive", "folder"]
+    path: Path
 
 
 @dataclass(frozen=True)
-class CatalogueEntry:
-    """One public set: what its publisher states, and how it is read."""
+class PublicSet:
+    """One public set: what its publisher states, and how it is distributed."""
 
-    name: str
     title: str
     train: int
     test: int
@@ -49,40 +49,46 @@ class CatalogueEntry:
     mean: tuple[float, ...]  # per channel, on the scale from 0 to 1
     std: tuple[float, ...]
     augmentation: Augmentation
-    reader: Reader
-    files: tuple[RemoteFile, ...]
     licence: str
     citation: str
     homepage: str
-    class_names: tuple[str, ...] | None = None  # None if the files contain them
-    class_counts: tuple[int, ...] = ()  # images to train on; empty if all classes have equally many
+    format: Literal["digits", "cifar", "idx", "svhn", "classes", "tiny-imagenet"]
+    name: str = ""
+    files: tuple[OfficialFile, ...] = ()  # none: the set comes with scikit-learn
+    archive: str = ""  # the file that holds the others
+    folders: tuple[str, ...] = ()  # in which the unpacked set may lie
+    contents: Mapping[Literal["train", "test"], tuple[OfficialFile, ...]] = field(default_factory=dict)
+    marks: tuple[str, ...] = ()  # what shows that a folder holds the pictures of the set
     system: tuple[str, ...] = ()  # folders in which a distribution of the operating system installs it
+    options: tuple[str, ...] = ()  # that may follow its name
+    class_names: tuple[str, ...] = ()  # none: the files contain them
+    class_counts: tuple[int, ...] = ()  # images to train on; empty if all classes have equally many
+    coarse_of_fine: tuple[int, ...] = ()  # of CIFAR-100, whose records start with the coarse label
+
+    def find(self, folder: Path) -> Source | None:
+        """The set in a folder: `NAME.npz`, its unpacked files, or its archive."""
+        if (folder / f"{self.name}.npz").is_file():
+            return Source("npz", folder / f"{self.name}.npz")
+        marks = [*self.marks, *(content.name for part in self.contents.values() for content in part)]
+        places = [folder / name for name in self.folders]
+        # Several sets in this format have the same file names: without a folder of its own nothing tells them apart.
+        if self.format != "idx" or folder.name == self.name:
+            places.append(folder)
+        for place in places:
+            if all((place / mark).exists() or (place / f"{mark}.gz").exists() for mark in marks):
+                return Source("folder", place)
+        if self.archive and (folder / self.archive).is_file():
+            return Source("archive", folder / self.archive)
+        return None
 
 
-def _read_catalogue() -> dict[str, CatalogueEntry]:
-    entries = {}
-    for name, fields in tomllib.loads(_FILE.read_text(encoding="utf-8")).items():
-        settings: dict[str, Any] = fields.pop("reader")
-        fields["reader"] = typed(_FORMATS[settings.pop("format")], settings, what="reader", where=_FILE.name)
-        fields["files"] = tuple(RemoteFile(**file) for file in fields["files"])
-        fields["augmentation"] = Augmentation(**fields["augmentation"])
-        for key in ("class_names", "class_counts", "mean", "std", "system"):
-            if key in fields:
-                fields[key] = tuple(fields[key])
-        entries[name] = CatalogueEntry(name=name, **fields)
-    return entries
+def _read_catalogue() -> dict[str, PublicSet]:
+    content = tomllib.loads(Path(__file__).with_name("public_sets.toml").read_text(encoding="utf-8"))
+    sets: dict[str, Any] = {name: {"name": name, **fields} for name, fields in content.items()}
+    return TypeAdapter(dict[str, PublicSet]).validate_python(sets)
 
 
 CATALOGUE = _read_catalogue()
-
-
-def catalogue_entry(name: str) -> CatalogueEntry:
-    """The entry of a public set."""
-    if name == "digits":
-        raise invalid("name", "be a set to download", "'digits'", "It comes with scikit-learn and is there already.")
-    if name not in CATALOGUE:
-        raise invalid("name", "be a set to download", repr(name), did_you_mean(name, CATALOGUE))
-    return CATALOGUE[name]
 
 
 # where they lie -------------------------------------------------------------------------------------------------------
@@ -103,16 +109,11 @@ def data_dirs(data_dir: str | Path | None = None) -> tuple[Path, ...]:
     return (*(Path(folder).expanduser() for folder in named), cache_dir())
 
 
-def locate(entry: CatalogueEntry, data_dir: str | Path | None = None) -> Source | None:
-    """Find a public set: `NAME.npz` or its official files, in each of `data_dirs` or in a folder `NAME` inside it."""
+def locate(entry: PublicSet, data_dir: str | Path | None = None) -> Source | None:
+    """Find a public set in each of `data_dirs`, or in a folder `NAME` inside it."""
     places = [place for folder in data_dirs(data_dir) for place in (folder, folder / entry.name)]
     for folder in (*places, *map(Path, entry.system)):
-        if not folder.is_dir():
-            continue
-        arrays = folder / f"{entry.name}.npz"
-        if arrays.is_file():
-            return Source("npz", (arrays,))
-        source = entry.reader.find(folder)
+        source = entry.find(folder)
         if source is not None:
             return source
     return None
@@ -131,7 +132,7 @@ def fetch_dataset(name: str, *, data_dir: str | Path | None = None, mirror: str 
         data_dir: Folder to put it in; by default `CALIBRANT_DATA`, else the user's cache.
         mirror: Address of a folder with copies of the official files, to use instead of the publisher.
     """
-    entry = catalogue_entry(name)
+    entry = downloadable(name)
     folder = Path(data_dir or os.environ.get("CALIBRANT_DATA") or cache_dir()).expanduser() / name
     paths = []
     for file in entry.files:
@@ -147,7 +148,16 @@ def fetch_dataset(name: str, *, data_dir: str | Path | None = None, mirror: str 
     return tuple(paths)
 
 
-def _download(url: str, path: Path, file: RemoteFile) -> None:
+def downloadable(name: str) -> PublicSet:
+    """The entry of a set that `fetch_dataset` can get."""
+    if name not in CATALOGUE:
+        raise invalid("name", "be a set to download", repr(name), did_you_mean(name, CATALOGUE))
+    if not CATALOGUE[name].files:
+        raise invalid("name", "be a set to download", repr(name), "It comes with scikit-learn and is there already.")
+    return CATALOGUE[name]
+
+
+def _download(url: str, path: Path, file: OfficialFile) -> None:
     """Get a file. It has its name only when it is complete and is the published one."""
     if not url.startswith(("http://", "https://")):
         raise invalid("url", "start with http:// or https://", repr(url))
@@ -160,8 +170,31 @@ def _download(url: str, path: Path, file: RemoteFile) -> None:
                 "elsewhere and put it into the data folder ('calibrant data list' shows names and folders)."
             ) from error
         received = temporary.stat().st_size
-        if file.size and received != file.size:
+        if received != file.size:
             way_out = "The connection broke, or the publisher has changed the file: nothing was kept."
             raise invalid(url, f"have {file.size} bytes", received, way_out)
         if file.digest:
-            check_file(temporary, file.digest, name=url)
+            check_file(temporary, file.digest, url)
+
+
+def check_digest(handle: io.BufferedReader | io.BytesIO, digest: str, what: str) -> None:
+    """Refuse content whose digest is not `digest`, written as `md5:...`. It finds damage; MD5 stops no attacker."""
+    kind, _, expected = digest.partition(":")
+    found = hashlib.file_digest(handle, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
+    if found != expected:
+        raise InvalidInput(
+            f"{what}: {digest_name(digest)} must be {expected}, got {found}. It is damaged or another version: delete "
+            "it and get it again with 'calibrant data fetch', or load your own copy as arrays:FILE.npz, which is not "
+            "compared."
+        )
+
+
+def check_file(path: Path, digest: str, what: str = "") -> None:
+    """Refuse a file with another digest; `what` is shown instead of its path."""
+    with path.open("rb") as handle:
+        check_digest(handle, digest, what or str(path))
+
+
+def digest_name(digest: str) -> str:
+    """How people write the kind of a digest: MD5, SHA-1 or SHA-256."""
+    return digest.partition(":")[0].upper().replace("SHA", "SHA-")

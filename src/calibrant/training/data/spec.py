@@ -22,11 +22,11 @@ class Spec:
     path: str = ""  # what follows the colon
     options: Mapping[str, str] = field(default_factory=dict)
 
-    def size(self, default: int | None) -> int | None:
-        """The option `size`: the side of the square to which pictures are resized."""
+    def size(self) -> int | None:
+        """The option `size`: the side of the square to which pictures are resized; None if it is left out."""
         text = self.options.get("size")
         if text is None:
-            return default
+            return None
         # Python refuses to read some thousand digits, so their number is checked first.
         if not text.isascii() or not text.isdigit() or len(text) > 9 or not 0 < int(text) <= LARGEST_SIDE:
             rule = f"be a whole number from 1 to {LARGEST_SIDE}"

@@ -1,11 +1,9 @@
 """From a name to a network: ours, a library's, or the user's own."""
 
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from calibrant.checks import whole
 from calibrant.errors import did_you_mean, invalid
@@ -14,7 +12,6 @@ from calibrant.training.models.libraries import (
     Fitted,
     ModelInput,
     load_weights,
-    replace_head,
     timm_input,
     timm_model,
     torchvision_input,
@@ -25,27 +22,25 @@ from calibrant.training.models.libraries import (
 from calibrant.training.models.resnet import Tiny, resnet32, resnet50
 
 _MODELS = {"resnet32": resnet32, "resnet50": resnet50, "tiny": Tiny}
-_INPUTS = {"timm": timm_input, "torchvision": torchvision_input, "transformers": transformers_input}
+# Of each library: what makes a network with a new head, and what says how it wants its images.
+_LIBRARIES = {
+    "torchvision": (torchvision_model, torchvision_input),
+    "timm": (timm_model, timm_input),
+    "transformers": (transformers_model, transformers_input),
+}
 SMALLEST_SIDE = 4
 
 
-Views = Literal["none", "mirror", "mirror+shift"]
-
-
 class AveragedViews(nn.Module):
-    """A network that averages the logits of several views of a picture, for a network trained on mirrored pictures.
+    """A network that averages the logits of a picture and its mirror image, for one trained on mirrored pictures.
 
     Args:
         network: Takes pictures (n, channels, height, width) and returns logits.
-        views: "mirror": the picture and its mirror image. "mirror+shift": also both of them moved by a pixel to the
-            upper left and to the lower right; the views that are not moved have half of the weight.
     """
 
-    def __init__(self, network: nn.Module, views: Views = "mirror") -> None:
+    def __init__(self, network: nn.Module) -> None:
         super().__init__()
-        if views not in ("mirror", "mirror+shift"):
-            raise invalid("views", "be 'mirror' or 'mirror+shift'", repr(views))
-        self.network, self.views = network, views
+        self.network = network
         self.train(network.training)
 
     def forward(self, pictures: Tensor) -> Tensor:
@@ -53,16 +48,6 @@ class AveragedViews(nn.Module):
         if pictures.ndim != 4 or min(pictures.shape[2:]) < SMALLEST_SIDE:
             found = f"shape {tuple(pictures.shape)}"
             raise invalid("views", "be left out for inputs that are not pictures (n, channels, height, width)", found)
-        logits = self._mirrored(pictures)
-        if self.views == "mirror":
-            return logits
-        height, width = pictures.shape[2:]
-        larger = functional.pad(pictures, (1, 1, 1, 1), mode="reflect")
-        upper_left = self._mirrored(larger[:, :, 2:, 2:])
-        lower_right = self._mirrored(larger[:, :, :height, :width])
-        return 0.5 * logits + 0.25 * (upper_left + lower_right)
-
-    def _mirrored(self, pictures: Tensor) -> Tensor:
         logits: Tensor = self.network(pictures) + self.network(pictures.flip(-1))
         return 0.5 * logits
 
@@ -78,9 +63,9 @@ def expected_input(name: str) -> ModelInput | None:
     >>> expected_input("resnet32")
     """
     source, _, rest = name.partition(":")
-    if source not in _INPUTS:
+    if source not in _LIBRARIES:
         return None
-    return _INPUTS[source](rest)
+    return _LIBRARIES[source][1](rest)
 
 
 def build_model(
@@ -130,7 +115,7 @@ def build_model(
         network = _foreign(name, n_classes, inner, pretrained=pretrained)
     if weights is not None:
         load_weights(network, weights)
-    if expected is None and name.partition(":")[0] in _INPUTS and image_shape[0] != 3:
+    if expected is None and name.partition(":")[0] in _LIBRARIES and image_shape[0] != 3:
         expected = ModelInput()  # grey images as they are, in three channels
     if expected is not None:
         network = Fitted(network, expected, channels=image_shape[0])
@@ -145,19 +130,8 @@ def _foreign(name: str, n_classes: int, image_shape: tuple[int, int, int], *, pr
     if not colon:
         sources = ["torchvision:NAME", "timm:NAME", "transformers:PATH", "module:factory"]
         raise invalid("model", "be a known network", repr(name), did_you_mean(name, [*model_names(), *sources]))
-    if source == "torchvision":
-        return torchvision_model(rest, n_classes=n_classes, pretrained=pretrained)
-    if source == "timm":
-        return timm_model(rest, n_classes=n_classes, pretrained=pretrained)
-    if source == "transformers":
-        network = transformers_model(rest, pretrained=pretrained)
-        replace_head(network, n_classes=n_classes)
-        return network
-    return _factory_model(name, n_classes=n_classes, image_shape=image_shape)
-
-
-def _factory_model(name: str, *, n_classes: int, image_shape: tuple[int, int, int]) -> nn.Module:
-    """The network that the user's `module:attribute` returns; the working directory counts as a place of modules."""
+    if source in _LIBRARIES:
+        return _LIBRARIES[source][0](rest, n_classes=n_classes, pretrained=pretrained)
     factory = load(name, kind="model")
     with own_code_at_work(f"model {name} raised"):
         try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from logging import ERROR
 from pathlib import Path
 from pickle import UnpicklingError  # only the error that torch raises on a damaged file
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs
 
 import torch
@@ -42,12 +42,6 @@ class ModelInput:
             raise invalid("the network's mean and deviation of images", "be 1 or 3 finite numbers each", statistics)
         if self.std is not None and min(self.std) <= 0:
             raise invalid("the network's deviation of images", "be above 0", self.std)
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Read what `asdict` returned, also after JSON has made lists of its tuples."""
-        known = {key: content.get(key) for key in ("size", "mean", "std")}
-        return cls(**{key: tuple(value) for key, value in known.items() if value is not None})
 
 
 class Fitted(nn.Module):
@@ -94,29 +88,24 @@ def cover(images: Tensor, size: tuple[int, int]) -> Tensor:
     return images[..., top : top + size[0], left : left + size[1]]
 
 
-_ENDING = ".safetensors"
-_OF_A_RUN = "model."
-
-
 def head_of(network: nn.Module) -> str:
     """Name of the layer that gives the logits: the last linear layer, or 1x1 convolution.
 
     >>> head_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
     '2'
     """
-    found = [name for name, part in network.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)]
+    found: list[str] = [name for name, part in network.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)]
     if not found:
         raise invalid("model", "end in a linear layer", type(network).__name__, "Pass a module:factory of your own.")
-    last: str = found[-1]
-    return last
+    return found[-1]
 
 
 def check_weights(path: str | Path) -> Path:
     """The path of a file of weights; one that is missing, or of a format that may run code, is refused."""
     file = Path(path).expanduser()
-    if file.suffix != _ENDING:
+    if file.suffix != ".safetensors":
         way_out = "Formats that unpickle may run code: convert it once with safetensors.torch.save_file."
-        raise invalid("model.weights", f"be a {_ENDING} file", str(path), way_out)
+        raise invalid("model.weights", "be a .safetensors file", str(path), way_out)
     if not file.is_file():
         raise invalid("model.weights", "be a file that exists", str(path))
     return file
@@ -138,7 +127,8 @@ def load_weights(network: nn.Module, path: str | Path) -> None:
         raise InvalidInput(f"weights {file.name} cannot be read: {str(error)[:200]}.") from error
     wanted, head = network.state_dict(), f"{head_of(network)}."
     if not wanted.keys() & found.keys():
-        found = {name.removeprefix(_OF_A_RUN): value for name, value in found.items() if name.startswith(_OF_A_RUN)}
+        of_a_run = "model."
+        found = {name.removeprefix(of_a_run): value for name, value in found.items() if name.startswith(of_a_run)}
     fitting = {name: value for name, value in found.items() if name in wanted and value.shape == wanted[name].shape}
     # A counter that no forward pass reads; files of other tools often lack it.
     needed = [name for name in wanted if not name.startswith(head) and not name.endswith("num_batches_tracked")]
@@ -161,10 +151,19 @@ def refuse_misfits(source: str, names: list[str], found: Mapping[str, Tensor], w
     raise invalid(f"weights {source}", f"hold {first} {shape}", got, way_out)
 
 
-_SOURCE = "transformers:"
-# No access to the network, and no code that a folder brings along.
-_SAFE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-_UINT8 = 255
+def _name_and_weights(library: str, text: str) -> tuple[str, str | None]:
+    """`NAME?weights=W` as two."""
+    name, _, query = text.partition("?")
+    options = parse_qs(query, keep_blank_values=True)
+    if set(options) - {"weights"}:
+        raise invalid(f"{library}:{text}", "have no option but weights", repr(query), "For example ?weights=DEFAULT.")
+    return name, options.get("weights", [None])[-1]
+
+
+def _torchvision(text: str) -> Any:
+    with importing(f"torchvision:{text}", "torchvision", "vision"):
+        from torchvision import models
+    return models
 
 
 def torchvision_model(text: str, *, n_classes: int, pretrained: bool = True) -> nn.Module:
@@ -172,25 +171,34 @@ def torchvision_model(text: str, *, n_classes: int, pretrained: bool = True) -> 
 
     Without `pretrained` the named weights are left out, for a network that gets others.
     """
-    name, weights = _name_and_weights(f"torchvision:{text}")
+    name, weights = _name_and_weights("torchvision", text)
     models = _torchvision(text)
     known = models.list_models(module=models)
     if name not in known:
         raise invalid("model", "be one of torchvision's classifiers", repr(name), did_you_mean(name, known))
     if weights is not None:
-        available = list(models.get_model_weights(name).__members__)
+        available = models.get_model_weights(name).__members__
         if weights not in available:
-            way_out = "Leave weights out."
-            if available:
-                way_out = did_you_mean(weights, available)
+            way_out = did_you_mean(weights, available)
             raise invalid(f"weights of {name}", "be some that torchvision has", repr(weights), way_out)
-    if pretrained and weights is not None:
-        model: Any = _with_weights(models, name, weights)
-    else:
-        model = models.get_model(name)
+    try:
+        model: Any = models.get_model(name, weights=weights if pretrained else None)
+    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:  # no network, a full disk, a damaged file
+        if weights is None:
+            raise
+        url = getattr(getattr(models.get_model_weights(name), weights), "url", "their file")
+        reason = one_line(f"{type(error).__name__}: {error}", most=120)
+        raise InvalidInput(
+            f"the weights {weights} of torchvision:{name} could not be read from {torch.hub.get_dir()}/checkpoints, "
+            f"nor downloaded there ({reason}). Put {url} there, or leave weights out."
+        ) from error
     if weights is not None and hasattr(model, "transform_input"):
         model.transform_input = True  # what torchvision does if it loads the weights itself
-    _drop_side_heads(model)
+    # GoogLeNet and Inception answer with three results while they train; only the main one is wanted here.
+    if getattr(model, "aux_logits", False):
+        model.aux_logits = False
+        for side_head in {"aux1", "aux2", "AuxLogits"} & dict(model.named_children()).keys():
+            setattr(model, side_head, None)
     replace_head(model, n_classes=n_classes)
     network: nn.Module = model
     return network
@@ -198,19 +206,21 @@ def torchvision_model(text: str, *, n_classes: int, pretrained: bool = True) -> 
 
 def torchvision_input(text: str) -> ModelInput:
     """Size and normalisation by the named weights, by the default ones if none are named."""
-    name, weights = _name_and_weights(f"torchvision:{text}")
-    available = _torchvision(text).get_model_weights(name)
-    preset = getattr(available, weights or "DEFAULT").transforms()
+    name, weights = _name_and_weights("torchvision", text)
+    preset = getattr(_torchvision(text).get_model_weights(name), weights or "DEFAULT").transforms()
     side = preset.crop_size[0]
     return ModelInput((side, side), tuple(preset.mean), tuple(preset.std))
 
 
-def timm_model(text: str, *, n_classes: int, pretrained: bool = True) -> nn.Module:
-    """The timm classifier `NAME`, or `NAME?weights=pretrained`, with a fresh head of `n_classes` outputs.
+def _timm(text: str) -> Any:
+    with importing(f"timm:{text}", "timm", "vision"):
+        import timm
+    return timm
 
-    Without `pretrained` the named weights are left out, for a network that gets others.
-    """
-    name, weights = _name_and_weights(f"timm:{text}")
+
+def timm_model(text: str, *, n_classes: int, pretrained: bool = True) -> nn.Module:
+    """The same of timm: `NAME`, or `NAME?weights=pretrained`."""
+    name, weights = _name_and_weights("timm", text)
     timm = _timm(text)
     if not timm.is_model(name):
         raise invalid("model", "be one of timm's classifiers", repr(name), did_you_mean(name, timm.list_models()))
@@ -226,50 +236,10 @@ def timm_model(text: str, *, n_classes: int, pretrained: bool = True) -> nn.Modu
 
 def timm_input(text: str) -> ModelInput:
     """Size and normalisation by timm's own list."""
-    stated = _timm(text).get_pretrained_cfg(_name_and_weights(f"timm:{text}")[0])
+    stated = _timm(text).get_pretrained_cfg(_name_and_weights("timm", text)[0])
     if stated is None:
         return ModelInput()
-    _, height, width = stated.input_size
-    return ModelInput((height, width), tuple(stated.mean), tuple(stated.std))
-
-
-def _name_and_weights(model: str) -> tuple[str, str | None]:
-    """`NAME?weights=W` behind the library's name, as two."""
-    name, _, query = model.partition(":")[2].partition("?")
-    options = parse_qs(query, keep_blank_values=True)
-    if set(options) - {"weights"}:
-        raise invalid(model, "have no option but weights", repr(query), "For example ?weights=DEFAULT.")
-    return name, options.get("weights", [None])[-1]
-
-
-def _torchvision(text: str) -> Any:
-    with importing(f"torchvision:{text}", "torchvision", "vision"):
-        from torchvision import models
-    return models
-
-
-def _timm(text: str) -> Any:
-    with importing(f"timm:{text}", "timm", "vision"):
-        import timm
-    return timm
-
-
-def _with_weights(models: Any, name: str, weights: str) -> nn.Module:
-    try:
-        model: nn.Module = models.get_model(name, weights=weights)
-    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:  # no network, a full disk, a damaged file
-        url = getattr(getattr(models.get_model_weights(name), weights), "url", "")
-        folder = Path(torch.hub.get_dir()) / "checkpoints"
-        kept = folder / url.rpartition("/")[2]
-        where = f"{folder}, nor downloaded there"
-        if kept.is_file():
-            where = str(kept)
-        reason = one_line(f"{type(error).__name__}: {error}", most=120)
-        raise InvalidInput(
-            f"the weights {weights} of torchvision:{name} could not be read from {where} ({reason}). "
-            f"Put {url or 'their file'} there, or leave weights out."
-        ) from error
-    return model
+    return ModelInput(tuple(stated.input_size[1:]), tuple(stated.mean), tuple(stated.std))
 
 
 def replace_head(model: nn.Module, *, n_classes: int) -> None:
@@ -285,16 +255,12 @@ def replace_head(model: nn.Module, *, n_classes: int) -> None:
     model.set_submodule(path, fresh)
 
 
-def _drop_side_heads(model: Any) -> None:
-    """GoogLeNet and Inception answer with three results while they train; only the main one is wanted here."""
-    if getattr(model, "aux_logits", False):
-        model.aux_logits = False
-        for name in ("aux1", "aux2", "AuxLogits"):
-            if hasattr(model, name):
-                setattr(model, name, None)
-
-
 # transformers ---------------------------------------------------------------------------------------------------------
+
+
+# No access to the network, and no code that a folder brings along.
+_SAFE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+_UINT8 = 255
 
 
 class _Logits(nn.Module):
@@ -308,10 +274,10 @@ class _Logits(nn.Module):
         return self.model(pixel_values=images).logits
 
 
-def transformers_model(path: str, *, pretrained: bool) -> nn.Module:
-    """A classifier for images whose head the caller replaces: a folder of `save_pretrained`, or a name in the cache."""
+def transformers_model(path: str, *, n_classes: int, pretrained: bool = True) -> nn.Module:
+    """The same of transformers: a folder of `save_pretrained`, or a name in the cache, always with its weights."""
     _check_folder(path, weights=pretrained)
-    with importing(f"{_SOURCE}{path}", "transformers", "transformers"):
+    with importing(f"transformers:{path}", "transformers", "transformers"):
         from transformers import AutoConfig, AutoModelForImageClassification
     with _quiet(), _one_line(path):
         config = AutoConfig.from_pretrained(path, **_SAFE)
@@ -319,22 +285,26 @@ def transformers_model(path: str, *, pretrained: bool) -> nn.Module:
         config.num_labels = 2
         # A config.json may name kernels here, which the library would download and run.
         config._attn_implementation = config._experts_implementation = None  # noqa: SLF001 (the public keys end here)
-        if not pretrained:
-            kind: Any = AutoModelForImageClassification  # without types
-            return _Logits(kind.from_config(config, trust_remote_code=False))
-        model, report = AutoModelForImageClassification.from_pretrained(
-            path,
-            config=config,
-            dtype=torch.float32,
-            use_safetensors=True,
-            ignore_mismatched_sizes=True,  # of the head; others are refused below
-            output_loading_info=True,
-            **_SAFE,
-        )
+        kind: Any = AutoModelForImageClassification  # without types
+        report: dict[str, Any] = {"mismatched_keys": (), "missing_keys": ()}
+        if pretrained:
+            model, report = kind.from_pretrained(
+                path,
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=True,
+                ignore_mismatched_sizes=True,  # of the head; others are refused below
+                output_loading_info=True,
+                **_SAFE,
+            )
+        else:
+            model = kind.from_config(config, trust_remote_code=False)
     shapes = {name: torch.empty(shape, device="meta") for name, shape, _ in report["mismatched_keys"]}
     misfits = [name for name in (*shapes, *report["missing_keys"]) if not name.startswith(f"{head_of(model)}.")]
-    refuse_misfits(f"{_SOURCE}{path}", sorted(misfits), shapes, model.state_dict())
-    return _Logits(model)
+    refuse_misfits(f"transformers:{path}", sorted(misfits), shapes, model.state_dict())
+    network = _Logits(model)
+    replace_head(network, n_classes=n_classes)
+    return network
 
 
 def transformers_input(path: str) -> ModelInput:
@@ -380,26 +350,21 @@ def _settings(path: str, name: str) -> dict[str, Any]:
 
     with _one_line(path):  # a path that is not there is taken for a name, and not every path can be one
         found = cached_file(path, name, local_files_only=True, _raise_exceptions_for_missing_entries=False)
-    if found is None:
-        return {}
-    content = read_json(found)
-    if not isinstance(content, dict):
-        return {}
-    return content
+    content = None if found is None else read_json(found)
+    return content if isinstance(content, dict) else {}
 
 
 def _check_folder(path: str, *, weights: bool) -> None:
     folder = Path(path)
-    if not folder.is_dir():
-        if path.startswith((".", "/", "~")) or folder.exists():
-            raise invalid("model", "name a folder with a config.json", f"{_SOURCE}{path}")
-        return
+    if not folder.is_dir() and not path.startswith((".", "/", "~")):
+        return  # a name in the cache
     if not (folder / "config.json").is_file():
-        raise invalid("model", "name a folder with a config.json", f"{_SOURCE}{path}", "save_pretrained writes one.")
+        way_out = "save_pretrained writes one."
+        raise invalid("model", "name a folder with a config.json", f"transformers:{path}", way_out)
     if weights and not any(folder.glob("*.safetensors")):
         found = ", ".join(sorted(file.name for file in folder.glob("*.bin"))) or "no weights"
         way_out = "Formats that unpickle may run code: save_pretrained writes safetensors."
-        raise invalid(f"{_SOURCE}{path}", "hold its weights as safetensors", found, way_out)
+        raise invalid(f"transformers:{path}", "hold its weights as safetensors", found, way_out)
 
 
 @contextmanager
@@ -410,7 +375,7 @@ def _one_line(path: str) -> Iterator[None]:
         reason = one_line(error, most=200)
         if "trust_remote_code" in str(error):
             reason = "its config.json names code of its own (auto_map), and such code is never run."
-        raise InvalidInput(f"{_SOURCE}{path} cannot be read as a classifier of images: {reason}") from error
+        raise InvalidInput(f"transformers:{path} cannot be read as a classifier of images: {reason}") from error
 
 
 @contextmanager

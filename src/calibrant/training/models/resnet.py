@@ -13,47 +13,31 @@ _GRID_FROM = 64
 _TINY_GRID = 2
 
 
-class BasicBlock(nn.Module):
-    """Two 3x3 convolutions around a shortcut."""
+class Block(nn.Module):
+    """Convolutions around a shortcut.
 
-    expansion = 1
+    A basic block has two 3x3 convolutions; a bottleneck has one between two 1x1 ones, four times as wide at the end.
+    """
 
-    def __init__(self, channels_in: int, width: int, *, stride: int) -> None:
+    def __init__(self, channels_in: int, width: int, *, stride: int, bottleneck: bool) -> None:
         super().__init__()
-        self.conv1 = _conv(channels_in, width, 3, stride)
-        self.norm1 = nn.BatchNorm2d(width)
-        self.conv2 = _conv(width, width, 3)
-        self.norm2 = nn.BatchNorm2d(width)
-        self.shortcut = _shortcut(channels_in, width, stride)
+        sizes = [(width, 3, stride), (width, 3, 1)]
+        if bottleneck:
+            sizes = [(width, 1, 1), (width, 3, stride), (4 * width, 1, 1)]
+        layers: list[nn.Module] = []
+        channels = channels_in
+        for channels_out, size, step in sizes:
+            layers += [_conv(channels, channels_out, size, step), nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True)]
+            channels = channels_out
+        self.body = nn.Sequential(*layers[:-1])
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or channels_in != channels:
+            self.shortcut = nn.Sequential(_conv(channels_in, channels, 1, stride), nn.BatchNorm2d(channels))
+        self.channels = channels
 
     def forward(self, features: Tensor) -> Tensor:
-        """Map `(N, C, H, W)` to `(N, width, H / stride, W / stride)`."""
-        out = functional.relu(self.norm1(self.conv1(features)), inplace=True)
-        out = self.norm2(self.conv2(out))
-        return functional.relu(out + self.shortcut(features), inplace=True)
-
-
-class Bottleneck(nn.Module):
-    """A 3x3 convolution between two 1x1 ones, four times as wide at the end, around a shortcut."""
-
-    expansion = 4
-
-    def __init__(self, channels_in: int, width: int, *, stride: int) -> None:
-        super().__init__()
-        self.conv1 = _conv(channels_in, width, 1)
-        self.norm1 = nn.BatchNorm2d(width)
-        self.conv2 = _conv(width, width, 3, stride)
-        self.norm2 = nn.BatchNorm2d(width)
-        self.conv3 = _conv(width, width * self.expansion, 1)
-        self.norm3 = nn.BatchNorm2d(width * self.expansion)
-        self.shortcut = _shortcut(channels_in, width * self.expansion, stride)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Map `(N, C, H, W)` to `(N, 4 * width, H / stride, W / stride)`."""
-        out = functional.relu(self.norm1(self.conv1(features)), inplace=True)
-        out = functional.relu(self.norm2(self.conv2(out)), inplace=True)
-        out = self.norm3(self.conv3(out))
-        return functional.relu(out + self.shortcut(features), inplace=True)
+        """Map `(N, C, H, W)` to `(N, channels, H / stride, W / stride)`."""
+        return functional.relu(self.body(features) + self.shortcut(features), inplace=True)
 
 
 class ResNet(nn.Module):
@@ -65,9 +49,9 @@ class ResNet(nn.Module):
 
     def __init__(
         self,
-        block: type[BasicBlock] | type[Bottleneck],
         depths: Sequence[int],
         *,
+        bottleneck: bool,
         widths: Sequence[int],
         n_classes: int,
         channels: int = 3,
@@ -81,8 +65,9 @@ class ResNet(nn.Module):
         for stage, (depth, width) in enumerate(zip(depths, widths, strict=True)):
             for index in range(depth):
                 halves = stage > 0 and index == 0
-                blocks.append(block(current, width, stride=1 + halves))
-                current = width * block.expansion
+                block = Block(current, width, stride=1 + halves, bottleneck=bottleneck)
+                blocks.append(block)
+                current = block.channels
         self.blocks = nn.Sequential(*blocks)
         self.grid = grid
         self.head = nn.Linear(current * grid * grid, n_classes)
@@ -97,7 +82,8 @@ class ResNet(nn.Module):
 
 def resnet32(*, n_classes: int, image_shape: tuple[int, int, int]) -> ResNet:
     """ResNet-32 with 1x1 convolutions as shortcuts: 466,906 parameters for 10 classes of colour images."""
-    return ResNet(BasicBlock, (5, 5, 5), widths=(16, 32, 64), n_classes=n_classes, channels=image_shape[0])
+    widths = (16, 32, 64)
+    return ResNet((5, 5, 5), bottleneck=False, widths=widths, n_classes=n_classes, channels=image_shape[0])
 
 
 def resnet50(*, n_classes: int, image_shape: tuple[int, int, int]) -> ResNet:
@@ -105,7 +91,7 @@ def resnet50(*, n_classes: int, image_shape: tuple[int, int, int]) -> ResNet:
     channels, height, width = image_shape
     grid = 1 + (min(height, width) >= _GRID_FROM)
     widths = (64, 128, 256, 512)
-    return ResNet(Bottleneck, (3, 4, 6, 3), widths=widths, n_classes=n_classes, channels=channels, grid=grid)
+    return ResNet((3, 4, 6, 3), bottleneck=True, widths=widths, n_classes=n_classes, channels=channels, grid=grid)
 
 
 class Tiny(nn.Module):
@@ -120,11 +106,7 @@ class Tiny(nn.Module):
         layers: list[nn.Module] = []
         current = image_shape[0]
         for width, stride in ((24, 1), (48, 2), (64, 1)):
-            layers += [
-                nn.Conv2d(current, width, 3, stride=stride, padding=1, bias=False),
-                nn.BatchNorm2d(width),
-                nn.ReLU(inplace=True),
-            ]
+            layers += [_conv(current, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
             current = width
         self.features = nn.Sequential(*layers)
         self.head = nn.Linear(current * _TINY_GRID * _TINY_GRID, n_classes)
@@ -159,9 +141,3 @@ def initialise(model: nn.Module) -> None:
 def _conv(channels_in: int, channels_out: int, size: int, stride: int = 1) -> nn.Conv2d:
     # No bias: the batch normalisation that follows would take it away again.
     return nn.Conv2d(channels_in, channels_out, size, stride=stride, padding=size // 2, bias=False)
-
-
-def _shortcut(channels_in: int, channels_out: int, stride: int) -> nn.Module:
-    if stride == 1 and channels_in == channels_out:
-        return nn.Identity()
-    return nn.Sequential(_conv(channels_in, channels_out, 1, stride), nn.BatchNorm2d(channels_out))

@@ -8,8 +8,7 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.training.data import load_dataset
-from calibrant.training.data.formats import Idx, IdxFile
-from calibrant.training.data.public_sets import CATALOGUE
+from calibrant.training.data.public_sets import CATALOGUE, OfficialFile
 
 NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
@@ -28,10 +27,9 @@ def small(generator, monkeypatch):
             magic = 2051 if array.ndim == 3 else 2049
             content = struct.pack(f">{1 + array.ndim}I", magic, *array.shape) + array.astype(np.uint8).tobytes()
             contents[name, file] = content
-            files.append(IdxFile(file, array.shape, hashlib.sha256(content).hexdigest()))
-        entry = CATALOGUE[name]
-        reader = Idx(entry.reader.folders, (files[0], files[1]), (files[2], files[3]))
-        monkeypatch.setitem(CATALOGUE, name, replace(entry, reader=reader, train=20, test=10, system=()))
+            files.append(OfficialFile(file, len(content), f"sha256:{hashlib.sha256(content).hexdigest()}"))
+        entry, parts = CATALOGUE[name], {"train": tuple(files[:2]), "test": tuple(files[2:])}
+        monkeypatch.setitem(CATALOGUE, name, replace(entry, contents=parts, train=20, test=10, system=()))
         arrays[name] = made
     return contents, arrays
 
@@ -54,7 +52,7 @@ def check(dataset, arrays):
 
 
 @pytest.mark.parametrize("packed", [True, False])
-@pytest.mark.parametrize("place", [".", "fashion-mnist", "FashionMNIST/raw"])
+@pytest.mark.parametrize("place", ["fashion-mnist", "FashionMNIST/raw"])
 def test_reads_packed_and_plain_files(small, tmp_path, packed, place):
     contents, arrays = small
     write(tmp_path / place, contents, "fashion-mnist", packed=packed)
@@ -64,6 +62,9 @@ def test_reads_packed_and_plain_files(small, tmp_path, packed, place):
 def test_two_sets_with_the_same_file_names_are_told_apart(small, tmp_path):
     contents, arrays = small
     write(tmp_path, contents, "mnist", packed=True)
+    with pytest.raises(InvalidInput, match="mnist is not on this machine"):
+        load_dataset("mnist", data_dir=tmp_path)
+    write(tmp_path / "MNIST" / "raw", contents, "mnist", packed=True)
     write(tmp_path / "fashion-mnist", contents, "fashion-mnist", packed=True)
     check(load_dataset("mnist", data_dir=tmp_path), arrays["mnist"])
     check(load_dataset("fashion-mnist", data_dir=tmp_path), arrays["fashion-mnist"])
@@ -71,9 +72,10 @@ def test_two_sets_with_the_same_file_names_are_told_apart(small, tmp_path):
 
 def test_a_folder_of_the_distribution_is_looked_at_last(small, tmp_path, monkeypatch):
     contents, arrays = small
-    write(tmp_path / "system", contents, "fashion-mnist", packed=True)
+    place = tmp_path / "system" / "fashion-mnist"
+    write(place, contents, "fashion-mnist", packed=True)
     entry = CATALOGUE["fashion-mnist"]
-    monkeypatch.setitem(CATALOGUE, "fashion-mnist", replace(entry, system=(str(tmp_path / "system"),)))
+    monkeypatch.setitem(CATALOGUE, "fashion-mnist", replace(entry, system=(str(place),)))
     check(load_dataset("fashion-mnist"), arrays["fashion-mnist"])
 
 
@@ -83,7 +85,7 @@ def test_reads_npz_and_checks_it(small, tmp_path):
     np.savez(tmp_path / "mnist.npz", **dict(zip(keys, arrays["mnist"], strict=True)))
     check(load_dataset("mnist", data_dir=tmp_path), arrays["mnist"])
     np.savez(tmp_path / "mnist.npz", **dict(zip(keys, arrays["fashion-mnist"], strict=True)))
-    with pytest.raises(InvalidInput, match="the array of train-images-idx3-ubyte: SHA-256 must be"):
+    with pytest.raises(InvalidInput, match="the arrays of train-images-idx3-ubyte: SHA-256 must be"):
         load_dataset("mnist", data_dir=tmp_path)
 
 
@@ -91,16 +93,15 @@ def test_reads_npz_and_checks_it(small, tmp_path):
     ("damage", "message"),
     [
         (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "SHA-256 must be .*, got "),
-        (lambda content: content[:-1], "be an IDX file of bytes of shape"),
-        (lambda content: content + b"\0", "be an IDX file of bytes of shape"),
-        (lambda content: b"\0\0\x0d" + content[3:], "that start with 00000d03"),
+        (lambda content: content[:-1], "must hold 7856 bytes, got 7855"),
+        (lambda content: content + b"\0", "must hold 7856 bytes, got 7857"),
     ],
 )
 def test_damage_is_found(small, tmp_path, damage, message):
     contents, _ = small
     contents["mnist", NAMES[2]] = damage(contents["mnist", NAMES[2]])
     write(tmp_path / "mnist", contents, "mnist", packed=True)
-    with pytest.raises(InvalidInput, match=f"{NAMES[2]}.gz.*{message}"):
+    with pytest.raises(InvalidInput, match=f"{NAMES[2]} in .*{message}"):
         load_dataset("mnist", data_dir=tmp_path)
 
 
@@ -115,7 +116,7 @@ def test_a_broken_archive_is_named(small, tmp_path):
 
 def test_three_of_four_files_are_no_set(small, tmp_path):
     contents, _ = small
-    write(tmp_path, contents, "mnist", packed=True)
-    (tmp_path / f"{NAMES[3]}.gz").unlink()
+    write(tmp_path / "mnist", contents, "mnist", packed=True)
+    (tmp_path / "mnist" / f"{NAMES[3]}.gz").unlink()
     with pytest.raises(InvalidInput, match="mnist is not on this machine"):
         load_dataset("mnist", data_dir=tmp_path)

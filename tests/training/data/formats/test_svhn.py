@@ -7,8 +7,7 @@ from scipy.io import savemat
 
 from calibrant.errors import InvalidInput
 from calibrant.training.data import load_dataset
-from calibrant.training.data.formats import Svhn
-from calibrant.training.data.public_sets import CATALOGUE
+from calibrant.training.data.public_sets import CATALOGUE, OfficialFile
 
 
 @pytest.fixture
@@ -16,11 +15,13 @@ def put(tmp_path, monkeypatch):
     """Write both files from dictionaries of variables and tell the catalogue their digests."""
 
     def write(train, test):
-        digests = []
-        for name, content in (("train_32x32.mat", train), ("test_32x32.mat", test)):
-            savemat(tmp_path / name, content, do_compression=True)
-            digests.append(f"md5:{hashlib.md5((tmp_path / name).read_bytes()).hexdigest()}")
-        entry = replace(CATALOGUE["svhn"], reader=Svhn(tuple(digests)), train=20, test=10)
+        parts = {}
+        for split, content in (("train", train), ("test", test)):
+            path = tmp_path / f"{split}_32x32.mat"
+            savemat(path, content, do_compression=True)
+            digest = f"md5:{hashlib.md5(path.read_bytes()).hexdigest()}"
+            parts[split] = (OfficialFile(path.name, path.stat().st_size, digest),)
+        entry = replace(CATALOGUE["svhn"], contents=parts, train=20, test=10)
         monkeypatch.setitem(CATALOGUE, "svhn", entry)
         return tmp_path
 
@@ -49,18 +50,10 @@ def test_a_wrong_digest_is_found(put, generator):
     folder = put(part(generator, 20), part(generator, 10))
     path = folder / "test_32x32.mat"
     expected = hashlib.md5(path.read_bytes()).hexdigest()
-    path.write_bytes(path.read_bytes() + b"\0")
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
     got = hashlib.md5(path.read_bytes()).hexdigest()
-    with pytest.raises(InvalidInput, match=f"test_32x32.mat: MD5 must be {expected}, got {got}"):
+    with pytest.raises(InvalidInput, match=f"test_32x32.mat in .*: MD5 must be {expected}, got {got}"):
         load_dataset("svhn", data_dir=folder)
-
-
-def test_wrong_variables(put, generator):
-    good = part(generator, 10)
-    with pytest.raises(InvalidInput, match="must hold the variables X and y, got no y"):
-        load_dataset("svhn", data_dir=put(part(generator, 20), {"X": good["X"]}))
-    with pytest.raises(InvalidInput, match=r"X as uint8 of shape \(32, 32, 3, 10\), got float64"):
-        load_dataset("svhn", data_dir=put(part(generator, 20), good | {"X": good["X"] / 255}))
 
 
 def test_another_number_of_images_is_refused(put, generator):
@@ -72,7 +65,7 @@ def test_a_damaged_file_never_reaches_scipy(put, generator, monkeypatch):
     """Its reader in C can end the process, so the digest is compared first."""
     folder = put(part(generator, 20), part(generator, 10))
     path = folder / "train_32x32.mat"
-    path.write_bytes(path.read_bytes()[:-9])
+    path.write_bytes(path.read_bytes()[:-9] + bytes(9))
     monkeypatch.setattr("scipy.io.loadmat", lambda *_, **__: pytest.fail("was read"))
     with pytest.raises(InvalidInput, match="MD5 must be"):
         load_dataset("svhn", data_dir=folder)
