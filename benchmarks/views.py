@@ -1,9 +1,9 @@
-"""What mirrored views at test time gain, beside networks that cost as much.
+"""What mirrored and shifted views at test time gain, beside networks that cost as much.
 
 Run: python benchmarks/views.py [RUN] [--data-dir DIR] [--networks RUN ...] [--out results/benchmarks/views.txt]
      python benchmarks/views.py fashion-mnist.npz [--epochs 3] [--out FILE]
 
-With a run folder: its network predicts with two views; one view is what the run has.
+With a run folder: its network predicts with two views (mirror) and six (mirror+shift); one view is what the run has.
 With `--networks`, beside it or alone, the logits of several runs on the same data are averaged: two of them cost as
 much as two views when predicting, and one training more.
 
@@ -72,7 +72,8 @@ def small_networks(path: Path, epochs: int) -> dict[str, Predictions]:
     wide = trained(23, arrays["x_train"], arrays["y_train"], epochs)
     models = {
         "one view": small,
-        "mirror (2 views)": AveragedViews(small),
+        "mirror (2 views)": AveragedViews(small, "mirror"),
+        "mirror+shift (6 views)": AveragedViews(small, "mirror+shift"),
         "a network for twice the price, one view": wide,
     }
     found = {}
@@ -92,10 +93,11 @@ def cases_of(run: Run) -> Predictions:
 def of_run(path: Path, data_dir: Path | None) -> dict[str, Predictions]:
     found = {"one view": cases_of(Run(path))}
     with tempfile.TemporaryDirectory() as folder:
-        start = time.process_time()
-        again = predict_again(path, Path(folder) / "mirror", views="mirror", data_dir=data_dir)
-        print(f"mirror (2 views): {time.process_time() - start:.1f} s of CPU", flush=True)
-        found["mirror (2 views)"] = cases_of(again)
+        for views, name in (("mirror", "mirror (2 views)"), ("mirror+shift", "mirror+shift (6 views)")):
+            start = time.process_time()
+            again = predict_again(path, Path(folder) / views, views=views, data_dir=data_dir)
+            print(f"{name}: {time.process_time() - start:.1f} s of CPU", flush=True)
+            found[name] = cases_of(again)
     return found
 
 

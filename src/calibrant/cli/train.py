@@ -17,7 +17,7 @@ def train(
     epochs: int | None = None,
     budget: float | None = None,
     seed: int | None = None,
-    views: Literal["none", "mirror"] | None = None,
+    views: Literal["none", "mirror", "mirror+shift"] | None = None,
     out: Out = None,
     resume: Path | None = None,
     data_dir: DataDir = None,
@@ -40,8 +40,8 @@ def train(
         budget: Share of the computing of the full run. A plan solves for it, a method without one gets fewer epochs;
             without --method smaller images come first, the best known way to spend it.
         seed: Seed of initialisation, order, augmentation and pruning.
-        views: Average the logits of a picture and its mirror image in predictions and in the exported file, which
-            makes them 2 times as expensive.
+        views: Average the logits of these views of a picture in predictions and in the exported file; mirror makes them
+            2 times as expensive, mirror+shift 6 times.
         out: New run folder; by default runs/DATA-MODEL-METHOD-seedN.
         resume: Run folder to continue; nothing but the number of processes can be changed then.
         devices: Number of processes, also with --resume; torchrun works too.
@@ -92,7 +92,7 @@ def predict(
     run: Path,
     /,
     *,
-    views: Literal["none", "mirror"],
+    views: Literal["none", "mirror", "mirror+shift"],
     out: Annotated[Path, OutOr],
     data_dir: DataDir = None,
     trust_code: TrustCode = False,
@@ -104,7 +104,7 @@ def predict(
 
     Args:
         run: A finished run folder.
-        views: Average the logits of these views: mirror makes predictions 2 times as expensive.
+        views: Average the logits of these views: mirror makes predictions 2 times as expensive, mirror+shift 6 times.
         out: New run folder.
     """
     from calibrant.training import predict_again

@@ -33,6 +33,7 @@ from calibrant.training.data.pictures import Unreadable
 from calibrant.training.final_weights import take_mean
 from calibrant.training.launch import joined, joins_a_group, on_first_rank, start_processes
 from calibrant.training.models import AveragedViews
+from calibrant.training.models.build import Views
 from calibrant.training.progress import Reporter
 from calibrant.training.recipe import Recipe, first_difference
 from calibrant.training.reproducibility import seeded
@@ -139,7 +140,7 @@ def predict_again(
     path: str | Path,
     out: str | Path,
     *,
-    views: Literal["none", "mirror"],
+    views: Views | Literal["none"],
     data_dir: str | Path | None = None,
     data: Dataset | TorchData | None = None,
     trust_code: bool = False,
@@ -152,7 +153,7 @@ def predict_again(
     Args:
         path: The run folder.
         out: The new run folder.
-        views: "none" or "mirror", see `AveragedViews`.
+        views: "none", "mirror" or "mirror+shift", see `AveragedViews`.
         data_dir: Where image sets lie, as for `train`.
         data: The data set that the run began with, if it was passed to `train`.
         trust_code: Whether to import a method or network `module:name` that you have not used on this machine before.
@@ -356,7 +357,7 @@ class _Training:
         setup, part = self.setup, self.setup.data.held_out[split]
         network = setup.network
         if self.recipe.model.views != "none":
-            network = AveragedViews(network)
+            network = AveragedViews(network, self.recipe.model.views)
         logits, labels = predict(
             network,
             part.batches(setup.batch_size, self.recipe.engine.workers),

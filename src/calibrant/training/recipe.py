@@ -157,7 +157,7 @@ class ModelSection(RecipeSection):
     input: Literal["auto", "data", "model"] = "auto"
     freeze: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
     probe: Annotated[int, Field(ge=0)] = 0
-    views: Literal["none", "mirror"] = "none"
+    views: Literal["none", "mirror", "mirror+shift"] = "none"
 
 
 class MethodSection(RecipeSection):

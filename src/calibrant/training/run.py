@@ -197,7 +197,7 @@ class Run(RunFolder):
             message = f"the newest checkpoint of run {self.path} does not fit its network: {reason}"
             raise InvalidInput(message) from error
         if self.recipe.model.views != "none":
-            model = AveragedViews(model)
+            model = AveragedViews(model, self.recipe.model.views)
         return model.eval()
 
     def export_to_onnx(

@@ -11,16 +11,30 @@ from calibrant.training.data import load_dataset
 from calibrant.training.models import AveragedViews
 
 
-def test_logits_are_the_mean_over_views():
+def moved(picture, down, right):
+    """A picture moved by a pixel, with the row and column that come in reflected."""
+    height, width = picture.shape[-2:]
+    rows = [abs(i - down) for i in range(height)]
+    columns = [abs(j - right) for j in range(width)]
+    rows = [2 * (height - 1) - i if i >= height else i for i in rows]
+    columns = [2 * (width - 1) - j if j >= width else j for j in columns]
+    return picture[..., rows, :][..., columns]
+
+
+@pytest.mark.parametrize("views", ["mirror", "mirror+shift"])
+def test_logits_are_the_mean_over_views(views):
     torch.manual_seed(0)
     network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 5 * 6, 4), nn.Tanh())
     pictures = torch.randn(7, 3, 5, 6)
-    expected = (network(pictures) + network(pictures.flip(-1))) / 2
-    torch.testing.assert_close(AveragedViews(network)(pictures), expected)
+    shown = [(pictures, 1.0)]
+    if views == "mirror+shift":
+        shown = [(pictures, 0.5), (moved(pictures, -1, -1), 0.25), (moved(pictures, 1, 1), 0.25)]
+    expected = sum(weight * (network(view) + network(view.flip(-1))) / 2 for view, weight in shown)
+    torch.testing.assert_close(AveragedViews(network, views)(pictures), expected)
 
 
 def test_a_run_predicts_and_exports_its_views(tmp_path):
-    recipe = Recipe(epochs=1, model={"views": "mirror"}, data={"name": "digits"})
+    recipe = Recipe(epochs=1, model={"views": "mirror+shift"}, data={"name": "digits"})
     run = train(recipe, tmp_path / "run")
     test = Predictions.load(tmp_path / "run" / "predictions" / "test.npz")
     written = run.export_to_onnx()
@@ -66,3 +80,5 @@ def test_predicting_again_leaves_nothing_behind_if_it_fails(tmp_path, calibrant)
 def test_views_of_what_is_no_picture_are_refused():
     with pytest.raises(InvalidInput, match=r"left out for inputs that are not pictures .* shape \(2, 9\)"):
         AveragedViews(nn.Linear(9, 2))(torch.zeros(2, 9))
+    with pytest.raises(InvalidInput, match="views must be 'mirror' or 'mirror\\+shift'"):
+        AveragedViews(nn.Linear(9, 2), "upside-down")

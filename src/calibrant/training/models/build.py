@@ -1,9 +1,11 @@
 """From a name to a network: ours, a library's, or the user's own."""
 
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from calibrant.checks import whole
 from calibrant.errors import did_you_mean, invalid
@@ -31,16 +33,23 @@ _LIBRARIES = {
 SMALLEST_SIDE = 4
 
 
+Views = Literal["none", "mirror", "mirror+shift"]
+
+
 class AveragedViews(nn.Module):
-    """A network that averages the logits of a picture and its mirror image, for one trained on mirrored pictures.
+    """A network that averages the logits of several views of a picture, for a network trained on mirrored pictures.
 
     Args:
         network: Takes pictures (n, channels, height, width) and returns logits.
+        views: "mirror": the picture and its mirror image. "mirror+shift": also both of them moved by a pixel to the
+            upper left and to the lower right; the views that are not moved have half of the weight.
     """
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, views: Views = "mirror") -> None:
         super().__init__()
-        self.network = network
+        if views not in ("mirror", "mirror+shift"):
+            raise invalid("views", "be 'mirror' or 'mirror+shift'", repr(views))
+        self.network, self.views = network, views
         self.train(network.training)
 
     def forward(self, pictures: Tensor) -> Tensor:
@@ -48,6 +57,16 @@ class AveragedViews(nn.Module):
         if pictures.ndim != 4 or min(pictures.shape[2:]) < SMALLEST_SIDE:
             found = f"shape {tuple(pictures.shape)}"
             raise invalid("views", "be left out for inputs that are not pictures (n, channels, height, width)", found)
+        logits = self._mirrored(pictures)
+        if self.views == "mirror":
+            return logits
+        height, width = pictures.shape[2:]
+        larger = functional.pad(pictures, (1, 1, 1, 1), mode="reflect")
+        upper_left = self._mirrored(larger[:, :, 2:, 2:])
+        lower_right = self._mirrored(larger[:, :, :height, :width])
+        return 0.5 * logits + 0.25 * (upper_left + lower_right)
+
+    def _mirrored(self, pictures: Tensor) -> Tensor:
         logits: Tensor = self.network(pictures) + self.network(pictures.flip(-1))
         return 0.5 * logits
 
