@@ -22,8 +22,6 @@ from calibrant.checks import labels, not_negative, require_tensor
 from calibrant.errors import InvalidInput, invalid
 from calibrant.losses.distributed import global_sum, is_distributed
 
-_TWO_LOGITS = "One logit z of a binary classifier is the same as two: torch.cat([torch.zeros_like(z), z], dim=1)."
-
 
 class Batch:
     """Logits `[B, K]`, targets and weights `[B]` of a minibatch, with what several losses share computed on first use.
@@ -87,7 +85,7 @@ def check_batch(logits: Tensor, targets: Tensor, weights: Tensor | None, *, vali
     require_tensor("targets", targets)
     if is_distributed() and logits.shape[:1] == targets.shape == (0,):
         return  # of a batch with fewer samples than processes some get none, and take part in the sums all the same
-    _check_shapes(logits, targets, weights)
+    check_shapes(logits, targets, weights)
     if torch.compiler.is_compiling() or not (validate or logits.device.type == "cpu"):
         return
     try:
@@ -102,35 +100,36 @@ def check_batch(logits: Tensor, targets: Tensor, weights: Tensor | None, *, vali
             raise
 
 
-def _check_shapes(logits: Tensor, targets: Tensor, weights: Tensor | None) -> None:
-    if logits.ndim != 2 or not logits.is_floating_point():
-        found = f"{logits.dtype} {tuple(logits.shape)}"
-        way_out = _as_rows(logits.shape, targets.shape)
-        raise invalid("logits", "be floating point of shape [batch, classes]", found, way_out)
-    n, n_classes = logits.shape
-    if n == 0:
-        raise invalid("logits", "hold at least one sample", "an empty batch", "Skip empty batches before the loss.")
-    if n_classes < 2:
-        raise invalid("logits", "have at least 2 classes", n_classes, _TWO_LOGITS)
-    labels("targets", targets, rows=n)
+def check_shapes(scores: Tensor, targets: Tensor, weights: Tensor | None = None, *, name: str = "logits") -> None:
+    """Refuse scores, targets and weights whose types and shapes do not fit; waits for no device."""
+    require_tensor(name, scores)
+    require_tensor("targets", targets)
+    shape = scores.shape
+    if not scores.is_floating_point() or len(shape) != 2 or shape[0] == 0 or shape[1] < 2:
+        rule = "be floating point of shape [batch, classes], with at least one row and two classes"
+        raise invalid(name, rule, f"{scores.dtype} {tuple(shape)}", _as_rows(shape, targets.shape, name))
+    labels("targets", targets, rows=shape[0])
     if weights is None:
         return
     require_tensor("weights", weights)
-    if not weights.is_floating_point() or weights.shape != (n,):
+    if not weights.is_floating_point() or weights.shape != shape[:1]:
         found = f"{weights.dtype} {tuple(weights.shape)}"
-        raise invalid("weights", f"be floating point of shape [{n}] like the rows of logits", found)
+        raise invalid("weights", f"be floating point of shape [{shape[0]}], one per row", found)
 
 
-def _as_rows(logits: torch.Size, targets: torch.Size) -> str:
-    """How to get one row per prediction from logits of another shape; empty if the shapes do not say."""
-    if len(logits) == 1 and targets == logits:
-        return "A binary classifier has two logits: torch.stack([torch.zeros_like(z), z], dim=1)."
-    if len(logits) < 3:
+def _as_rows(scores: torch.Size, targets: torch.Size, name: str) -> str:
+    """How to get one row per prediction from scores of another shape; empty if the shapes do not say."""
+    if len(targets) == 1 and scores in (targets, (*targets, 1)):
+        columns = "1 - p, p"
+        if name == "logits":
+            columns = "torch.zeros_like(z), z"
+        return f"Of two classes give both: torch.stack([{columns}], dim=1), each of shape (n,)."
+    if len(scores) < 3:
         return ""
-    if targets == (logits[0], *logits[2:]):
-        return "One row per pixel: loss(logits.movedim(1, -1).flatten(0, -2), targets.flatten())."
-    if targets == logits[:-1]:
-        return "One row per position: loss(logits.flatten(0, -2), targets.flatten())."
+    if targets == (scores[0], *scores[2:]):
+        return f"One row per pixel: {name}.movedim(1, -1).flatten(0, -2) and targets.flatten()."
+    if targets == scores[:-1]:
+        return f"One row per position: {name}.flatten(0, -2) and targets.flatten()."
     return ""
 
 
