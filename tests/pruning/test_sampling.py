@@ -30,22 +30,18 @@ def pruned(n=40, fraction=0.25, **options):
 
 
 @settings(max_examples=200)
-@given(st.integers(1, 120), st.integers(1, 4), st.one_of(st.none(), st.integers(1, 9)), st.booleans())
+@given(st.integers(1, 120), st.integers(1, 4), st.integers(1, 9), st.booleans())
 def test_ranks_share_the_order_batch_by_batch(n, ranks, batch_size, drop_last):
     order = torch.randperm(n, generator=torch.Generator().manual_seed(n))
     shards = [Sharding(r, ranks, batch_size, drop_last) for r in range(ranks)]
-    block = ranks * (batch_size or 1)
-    if drop_last and batch_size is not None and n < block:
+    block = ranks * batch_size
+    if drop_last and n < block:
         with pytest.raises(InvalidInput, match="batch_size must fit"):
             shards[0].take(order)
         return
     parts = [shard.take(order).tolist() for shard in shards]
     assert [len(part) for part in parts] == [shard.length(n) for shard in shards]
     whole = order.tolist()
-    if batch_size is None:
-        padded = whole + [whole[i % n] for i in range(-n % ranks)]
-        assert parts == [padded[r::ranks] for r in range(ranks)]
-        return
     steps = {-(-len(part) // batch_size) for part in parts}
     assert len(steps) == 1  # nobody waits for a rank that has finished
     if drop_last:
@@ -90,9 +86,8 @@ def test_orders_and_draws_have_generators_of_their_own():
 
 def test_explicit_ranks():
     pruner = pruned()
-    parts = [pruner.order(rank=r, world_size=3, batch_size=4).tolist() for r in range(3)]
+    parts = [list(pruner.sampler(rank=r, world_size=3, batch_size=4)) for r in range(3)]
     assert sorted(i for part in parts for i in part) == pruner.kept.tolist()
-    assert parts[1] == list(pruner.sampler(rank=1, world_size=3, batch_size=4))
 
 
 def test_the_sampler_is_a_sampler_whose_length_changes_only_in_step():
@@ -176,9 +171,7 @@ def test_a_dataset_smaller_than_the_pruner_is_refused_in_one_line():
 def test_batches_of_indices_are_told_where_they_belong():
     around = BatchSampler(pruned().sampler(), 8, drop_last=False)
     assert sorted(index for batch in around for index in batch) == pruned().kept.tolist()
-    with pytest.raises(
-        InvalidInput, match=r"index must be one whole number, got list\. A DataLoader asks so with batch"
-    ):
+    with pytest.raises(TypeError):
         Indexed([1, 2])[[0, 1]]
 
 

@@ -147,16 +147,6 @@ def test_both_data_paths_train_alike(toy, toy_recipe, tmp_path, assert_same_run)
 PATHS = ("resident", "loader")
 
 
-def test_a_plan_may_score_samples_in_a_pass_of_its_own(toy, toy_recipe, tmp_path):
-    """`scoring="all"` looks at every sample as it is: then a cut goes by samples, not by mixtures."""
-    options = {"start": 1, "interval": 2, "fraction": 0.2, "scoring": "all"}
-    recipe = toy_recipe(data__mixup=0.3, method__name="nll+p", method__options=options)
-    run = train(recipe, tmp_path / "run", data=toy)
-    kept = [line["kept"] for line in run.epochs()]
-    assert kept[0] == 81 > kept[1] == kept[2] > kept[3]
-    assert run.summary["samples_scored"] == kept[0] + kept[2]
-
-
 @pytest.mark.parametrize(
     ("method", "told"),
     [

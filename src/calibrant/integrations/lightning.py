@@ -209,7 +209,7 @@ class PruningCallback(pl.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
-        self.pruner.load_state_dict(state_dict["pruner"], shared=True)
+        self.pruner.load_state_dict(state_dict["pruner"])
         self._batches = int(state_dict["batches"])
         self._complete = bool(state_dict["complete"])
 

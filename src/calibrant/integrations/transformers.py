@@ -240,7 +240,7 @@ class CalibratedTrainer(Trainer):
             self.pruner.load_state_dict(self._fresh)
             return begin
         state = read_state(Path(resume_from_checkpoint) / STATE_FILE)
-        self.pruner.load_state_dict(state["pruner"], shared=True)
+        self.pruner.load_state_dict(state["pruner"])
         if not self.args.ignore_data_skip:
             self._batches_done = int(state["epoch"]["batches"])
         return self.pruner.epoch, self._batches_done

@@ -1,7 +1,7 @@
 """In which order the kept samples are visited, by which rank, and how an index travels with its sample."""
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from calibrant.checks import whole
 from calibrant.errors import invalid
+from calibrant.losses import distributed
 
 if TYPE_CHECKING:
     from calibrant.pruning.pruner import ConfidencePruner
@@ -34,9 +35,9 @@ class Sharding:
 
     So the g-th batches of all ranks together are the g-th batch of one process with the global batch size.
 
-    Every rank must take the same number of steps. With `batch_size` (per rank) samples are repeated, from the start of
-    the order, only if the last global batch has fewer samples than there are ranks; with `drop_last` the incomplete
-    global batch is cut off instead. Without `batch_size` the order is always filled up to a multiple of `world_size`.
+    Every rank must take the same number of steps. So samples are repeated, from the start of the order, if the last
+    global batch (of `batch_size` samples per rank) has fewer samples than there are ranks; with `drop_last` the
+    incomplete global batch is cut off instead. Batches of 1 give every rank equally many samples.
 
     >>> Sharding(rank=1, world_size=2, batch_size=2).take(torch.arange(5)).tolist()
     [1, 3, 0]
@@ -46,14 +47,13 @@ class Sharding:
 
     rank: int = 0
     world_size: int = 1
-    batch_size: int | None = None
+    batch_size: int = 1
     drop_last: bool = False
 
     def __post_init__(self) -> None:
         if whole("rank", self.rank, 0) >= whole("world_size", self.world_size, 1):
             raise invalid("rank", f"lie in 0..{self.world_size - 1}", self.rank)
-        if self.batch_size is not None:
-            whole("batch_size", self.batch_size, 1)
+        whole("batch_size", self.batch_size, 1)
 
     def take(self, order: Tensor) -> Tensor:
         """This rank's part of the order."""
@@ -68,8 +68,6 @@ class Sharding:
 
     def _global_length(self, n: int) -> int:
         """Length of the order after padding or cutting."""
-        if self.batch_size is None:
-            return n + -n % self.world_size
         block = self.batch_size * self.world_size
         tail = n % block
         if not self.drop_last:
@@ -98,16 +96,36 @@ class KeptSampler(Sampler[int]):
     """Yields the indices of the current epoch for this rank; made by `pruner.sampler()`.
 
     Each iteration is a fresh pass. The length changes only in `pruner.step()`. There is no `set_epoch`: the epoch is
-    the pruner's, so a framework's own counter cannot restart it after a resume. `sharding` gives this rank's part; it
-    is asked anew at each pass, as a process group may be made later.
+    the pruner's, so a framework's own counter cannot restart it after a resume.
     """
 
-    def __init__(self, pruner: "ConfidencePruner", sharding: Callable[[], Sharding]) -> None:
+    def __init__(
+        self,
+        pruner: "ConfidencePruner",
+        batch_size: int,
+        drop_last: bool,
+        rank: int | None,
+        world_size: int | None,
+    ) -> None:
         self.pruner = pruner
-        self._sharding = sharding
+        self._batches = batch_size, drop_last
+        self._place = rank, world_size
+
+    def _sharding(self) -> Sharding:
+        # Asked anew at each pass, as a process group may be made later.
+        rank, world_size = self._place
+        if rank is None:
+            rank = distributed.rank()
+        if world_size is None:
+            world_size = distributed.world_size()
+        return Sharding(rank, world_size, *self._batches)
+
+    def order(self) -> Tensor:
+        """All indices of this pass, int64, on the CPU."""
+        return self._sharding().take(self.pruner.global_order())
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._sharding().take(self.pruner.global_order()).tolist())
+        return iter(self.order().tolist())
 
     def __len__(self) -> int:
         return self._sharding().length(self.pruner.n_kept)
@@ -140,11 +158,7 @@ class Indexed(Dataset[Any]):
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
-        try:
-            index = operator.index(index)
-        except TypeError as error:
-            way_out = "A DataLoader asks so with batch_size or batch_sampler."
-            raise invalid("index", "be one whole number", type(index).__name__, way_out) from error
+        index = operator.index(index)  # a list of indices would be taken for the index of one sample
         item = self.dataset[index]
         if index < 0:
             index += len(self)

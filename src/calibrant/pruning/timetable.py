@@ -32,24 +32,14 @@ class Schedule(ABC):
     def due(self, epoch: int) -> bool:
         """Return whether a policy that cuts acts now, after the 1-based `epoch`."""
 
-    @abstractmethod
-    def spans(self, epoch: int) -> bool:
-        """Return whether `epoch` lies between start and end: then a policy that draws anew every epoch draws."""
-
-    def __repr__(self) -> str:
-        # Part of the saved settings, so without a memory address; dataclasses bring their own.
-        options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
-        return f"{type(self).__name__}({options})"
-
 
 @dataclass(frozen=True)
 class Every(Schedule):
-    """After epochs `start`, `start + interval`, `start + 2 * interval`, ..., none later than `until`.
+    """After epochs `start`, `start + interval`, `start + 2 * interval`, ...
 
     Args:
         interval: Epochs between two cuts, at least 1.
         start: First epoch after which samples leave. None: `interval`.
-        until: Last epoch after which samples may leave. None: no end.
 
     >>> every = Every(10, start=40)
     >>> [epoch for epoch in range(1, 71) if every.due(epoch)]
@@ -58,14 +48,11 @@ class Every(Schedule):
 
     interval: int
     start: int | None = field(default=None, kw_only=True)
-    until: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         whole("interval", self.interval, 1)
         if self.start is not None:
             whole("start", self.start, 1)
-        if self.until is not None and whole("until", self.until, 1) < self.first:
-            raise invalid("until", f"not lie before the first cut (epoch {self.first})", self.until)
 
     @property
     def first(self) -> int:
@@ -74,11 +61,7 @@ class Every(Schedule):
 
     def due(self, epoch: int) -> bool:
         """Return whether `epoch` is `first` plus a multiple of the interval."""
-        return self.spans(epoch) and (epoch - self.first) % self.interval == 0
-
-    def spans(self, epoch: int) -> bool:
-        """Return whether `first <= epoch <= until`."""
-        return epoch >= self.first and (self.until is None or epoch <= self.until)
+        return epoch >= self.first and (epoch - self.first) % self.interval == 0
 
 
 @dataclass(frozen=True, init=False)
@@ -107,10 +90,6 @@ class AtEpochs(Schedule):
     def due(self, epoch: int) -> bool:
         """Return whether `epoch` is listed."""
         return epoch in self.epochs
-
-    def spans(self, epoch: int) -> bool:
-        """Return whether the first listed epoch is reached."""
-        return epoch >= self.first
 
 
 def anneal_epochs(anneal: float, epochs: int | None) -> int:
@@ -170,8 +149,10 @@ class Timetable:
     rest: Rest | None = None  # under a budget; None: the policy decides
 
     def __post_init__(self) -> None:
-        _check_kind("policy", self.policy, PruningPolicy, "LowestConfidence(0.1)")
-        _check_kind("schedule", self.schedule, Schedule, "Every(10, start=40)")
+        if not isinstance(self.policy, PruningPolicy | None):
+            raise invalid("policy", "be a policy such as LowestConfidence(0.1)", repr(self.policy))
+        if not isinstance(self.schedule, Schedule | None):
+            raise invalid("schedule", "be a schedule such as Every(10, start=40)", repr(self.schedule))
         if self.policy is None and self.schedule is not None:
             raise invalid("schedule", "be left out without a policy", self.schedule, "Nothing would ever leave.")
         if self.policy is not None and self.schedule is None:
@@ -196,13 +177,11 @@ class Timetable:
         """Return what to do after the `finished`-th epoch."""
         if self.policy is None or self.schedule is None:
             return "hold"
-        if self.anneal and self.epochs is not None and finished >= self.epochs - self.anneal:
-            return "all"
-        if self.epochs is not None and finished >= self.epochs:
-            return "hold"  # the training is over
+        if self.epochs is not None and finished >= self.epochs - self.anneal:
+            return "all" if self.anneal else "hold"  # without annealing, the training is over
         if not self.policy.redraws:
             return "cut" if self.schedule.due(finished) else "hold"
-        return "draw" if self.schedule.spans(finished) else "all"
+        return "draw" if finished >= self.schedule.first else "all"
 
     def with_budget(self, budget: float) -> "Timetable":
         """Return the timetable with the policy's free rate solved: `floor(budget * n * epochs)` samples are trained on.
@@ -261,9 +240,14 @@ class Timetable:
             return ""
         return f"the budget is not met: {asked} samples had to rest in the last epoch with rest, {left} could"
 
+    @property
+    def from_all(self) -> bool:
+        """Whether there is a policy that chooses from the full set."""
+        return self.policy is not None and self.policy.from_all
+
     def pool(self, kept: list[int]) -> list[int]:
         """Return the class sizes of the set that the policy chooses from."""
-        if self.policy is not None and self.policy.from_all:
+        if self.from_all:
             return list(self.sizes)
         return kept
 
@@ -272,9 +256,8 @@ class Timetable:
         if self.anneal and epochs != self.epochs:
             raise invalid("epochs", f"equal the pruner's own ({self.epochs}) with anneal", epochs)
         if self.policy is not None and not self.policy.known_ahead:
-            rule = "not act within batches" if self.policy.within_batch else "not depend on scores"
-            way_out = "The steps on all data are an upper bound."
-            raise invalid("policy", f"{rule} to know the steps ahead", self.policy, way_out)
+            rule = "not depend on scores or batches, to know the steps ahead"
+            raise invalid("policy", rule, self.policy, "The steps on all data are an upper bound.")
         kept = list(self.sizes)
         for epoch in range(epochs):
             yield kept
@@ -295,9 +278,3 @@ def _check_quota(policy: PruningPolicy, quota: Quota, sizes: Sequence[int]) -> N
         raise invalid(f"the quota of {policy}", rule, quota.leave)
     if any(sizes) and list(quota.leave) == list(sizes):
         raise invalid(f"policy {policy}", "keep at least one sample", f"a quota of all {sum(sizes)}")
-
-
-def _check_kind(argument: str, value: object, kind: type, example: str) -> None:
-    if value is not None and not isinstance(value, kind):
-        found = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
-        raise invalid(argument, f"be a {argument} such as {example}", found)

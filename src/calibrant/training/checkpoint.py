@@ -307,7 +307,7 @@ def _unpack(setup: "Setup", checkpoint: Checkpoint) -> None:
     if setup.best is not None:
         setup.best.load_state_dict(by_owner["best"], checkpoint.values["best"])
     # Checkpoints lie between epochs, when all ranks hold the same rows.
-    setup.pruner.load_state_dict({**by_owner["pruner"], **checkpoint.values["pruner"]}, shared=True)
+    setup.pruner.load_state_dict({**by_owner["pruner"], **checkpoint.values["pruner"]})
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in by_owner["optimiser"].items():
         number, slot = name.split(".", 1)

@@ -536,6 +536,6 @@ def check_mixable(plan: Plan) -> None:
             way_out = "A mixed sample has no class to be right about. Leave that term or mixup out."
             raise invalid("data.mixup", "be 0 with a loss of the whole batch", f"{part.name} in {plan.name}", way_out)
     pruning = plan.pruning
-    if pruning is not None and pruning.policy.uses_scores and pruning.scoring != "all":
-        way_out = "A mixture shows the confidence of no sample. If the plan has this setting, set scoring to 'all'."
+    if pruning is not None and pruning.policy.uses_scores:
+        way_out = "A mixture shows the confidence of no sample."
         raise invalid("data.mixup", "be 0 with a plan that goes by the scores of batches", plan.name, way_out)

@@ -256,11 +256,8 @@ class Setup:
     def epoch_flops(self, epoch: int, *, trained: int, scored: int) -> float:
         """Floating-point operations of an epoch: three forward passes per gradient, one per scored sample."""
         per_gradient = FLOPS_PER_GRADIENT * self.forward_flops[self.sizes[epoch - 1]]
-        scoring_size = self.data.image_shape[1:]
-        if self.pruner.scoring != "all":
-            scoring_size = self.sizes[epoch - 1]
         gradients = trained * self.recipe.gradients_per_update
-        return float(gradients * per_gradient + scored * self.forward_flops[scoring_size])
+        return float(gradients * per_gradient + scored * self.forward_flops[self.sizes[epoch - 1]])
 
     def _count_flops(self) -> dict[Size, int]:
         """The forward pass of one image at each size of the run; sizes that the network cannot take are refused."""

@@ -359,7 +359,7 @@ def _views(setup: "Setup", indices: Tensor, epoch: int) -> Iterator[tuple[Tensor
 def _augmentation(setup: "Setup", epoch: int) -> tuple[Tensor, Tensor] | tuple[None, None]:
     """Crops and mirrors of all samples by index: the same for any number of ranks."""
     augmentation = setup.preparation.augmentation
-    if augmentation is None or setup.pruner.scoring == "all":
+    if augmentation is None:
         return None, None
     generator = torch.Generator().manual_seed(derive_seed(setup.recipe.seed, "score", epoch))
     return draw_augmentation(setup.pruner.samples, augmentation.crop_padding, augmentation.flip, generator)
