@@ -253,7 +253,7 @@ class AdaFocal(PerSampleLoss):
         confidence less the accuracy of a bin, its exponent becomes `gamma * exp(rate * g)` if it is positive, else
         `gamma * exp(-rate * g)`; one that is then smaller than `switch` becomes `switch` with the other sign.
         """
-        check_batch(logits, targets, None, validate=True)
+        check_batch(logits.cpu(), targets.cpu(), None)
         if not bool(torch.isfinite(logits).all()):
             raise invalid("logits", "be finite", "NaN or infinity")
         confidence, predicted = torch.softmax(logits.detach().cpu().double(), dim=1).max(dim=1)
