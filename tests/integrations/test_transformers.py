@@ -17,7 +17,7 @@ from calibrant.integrations.transformers import (
     calibration_metrics,
 )
 from calibrant.losses import CrossEntropy
-from calibrant.pruning import AtEpochs, ConfidencePruner, LowestConfidence
+from calibrant.pruning import ConfidencePruner, Every, LowestConfidence
 
 transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()
@@ -253,12 +253,12 @@ class Pictures(Digits):
 
 def test_a_vision_transformer_and_no_pruner(tmp_path):
     model = vision_model()
-    pruner = ConfidencePruner(task.digits()[1], policy=LowestConfidence(0.2), schedule=AtEpochs([1]))
+    pruner = ConfidencePruner(task.digits()[1], policy=LowestConfidence(0.2), schedule=Every(100, start=1))
     trainer = train("lowest", tmp_path, model=model, pruner=pruner, data=Pictures(), num_train_epochs=2)
     assert pruner.report().kept_by_epoch == [203, 165]
     reference, again = (
         vision_model(),
-        ConfidencePruner(task.digits()[1], policy=LowestConfidence(0.2), schedule=AtEpochs([1])),
+        ConfidencePruner(task.digits()[1], policy=LowestConfidence(0.2), schedule=Every(100, start=1)),
     )
     optimiser = torch.optim.SGD(reference.parameters(), lr=task.RATE, momentum=0.9)
     images, labels = task.digits()

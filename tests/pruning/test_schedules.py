@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant.errors import InvalidInput
-from calibrant.pruning import AtEpochs, Every
+from calibrant.pruning import Every
 
 
 def due(schedule, epochs):
@@ -21,13 +21,6 @@ def test_every_starts_after_one_interval_and_never_ends_by_default():
     assert due(Every(25), 110) == [25, 50, 75, 100]
 
 
-def test_at_epochs_sorts_and_drops_repeats():
-    schedule = AtEpochs([7, 3, 7])
-    assert schedule.epochs == (3, 7)
-    assert due(schedule, 10) == [3, 7]
-    assert schedule.first == 3
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -35,10 +28,6 @@ def test_at_epochs_sorts_and_drops_repeats():
         lambda: Every(2.5),
         lambda: Every(True),
         lambda: Every(5, start=0),
-        lambda: AtEpochs([]),
-        lambda: AtEpochs([0]),
-        lambda: AtEpochs(5),
-        lambda: AtEpochs("5"),
     ],
 )
 def test_nonsense_is_refused(make):

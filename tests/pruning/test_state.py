@@ -9,7 +9,6 @@ import torch
 
 from calibrant.errors import InvalidInput
 from calibrant.pruning import (
-    AtEpochs,
     ConfidencePruner,
     EasyHard,
     Every,
@@ -30,7 +29,7 @@ RUNS = {
     "lowest": {"policy": LowestConfidence(0.2), "schedule": Every(2)},
     "within batches": {"policy": LowestConfidence(0.3, within="batch"), "schedule": Every(1), "batch_size": 16},
     "reselect": {"policy": LowestConfidence(0.3, readmit=True), "schedule": Every(1)},
-    "highest": {"policy": HighestConfidence(0.2), "schedule": AtEpochs([1, 4])},
+    "highest": {"policy": HighestConfidence(0.2), "schedule": Every(3, start=1)},
     "lowest above a floor": {"policy": LowestConfidence(0.2), "schedule": Every(2, start=3), "minimum_per_class": 9},
     "random": {"policy": RandomSubset(0.4), "anneal": 2, "epochs": EPOCHS},
     "unbiased": {"policy": Unbiased(0.8, 0.5), "schedule": Every(1, start=3), "ema": 1.0},

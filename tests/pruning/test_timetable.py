@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.pruning import (
-    AtEpochs,
     ConfidencePruner,
     Every,
     HighestConfidence,
@@ -26,7 +25,7 @@ EPOCHS = 9
 PLANS = {
     "nothing": {},
     "paper": {"policy": LowestConfidence(0.2), "schedule": Every(2, start=3)},
-    "reselect": {"policy": LowestConfidence(0.3, readmit=True), "schedule": AtEpochs([2, 5])},
+    "reselect": {"policy": LowestConfidence(0.3, readmit=True), "schedule": Every(3, start=2)},
     "highest, annealed": {"policy": HighestConfidence(0.5), "schedule": Every(2), "anneal": 3, "epochs": EPOCHS},
     "lowest, floor": {"policy": LowestConfidence(0.5), "schedule": Every(1), "minimum_per_class": 6},
     "random": {"policy": RandomSubset(0.4)},

@@ -216,25 +216,27 @@ class PruningCallback(pl.Callback):
 
 def _tensors(outputs: Any, step: str, *names: str) -> list[Tensor]:
     """Entries of what a step of the user's module returned."""
-    if isinstance(outputs, Mapping) and all(isinstance(outputs.get(name), Tensor) for name in names):
-        return [outputs[name].detach() for name in names]
     found: object = type(outputs).__name__
     if isinstance(outputs, Mapping):
+        if all(isinstance(outputs.get(name), Tensor) for name in names):
+            return [outputs[name].detach() for name in names]
         found = sorted(outputs)
     raise invalid(step, f"return a dictionary with the tensors {' and '.join(map(repr, names))}", found)
 
 
 def _pruned_loader(loaders: Any, pruner: ConfidencePruner) -> DataLoader[Any]:
     """The training loader, or the one of several, whose sampler is the pruner's."""
-    found = _flat(loaders)
-    for loader in found:
-        if any(isinstance(sampler, KeptSampler) and sampler.pruner is pruner for sampler in _samplers(loader)):
-            return loader
-    samplers = ", ".join(type(sampler).__name__ for loader in found for sampler in _samplers(loader)[:1])
-    way_out = "On several processes set Trainer(use_distributed_sampler=False)."
-    if any(isinstance(sampler, KeptSampler) for loader in found for sampler in _samplers(loader)):
-        samplers, way_out = "that of another pruner", "Give loader and callback the same one."
-    raise invalid("the training loader", "have the sampler pruner.sampler()", samplers or "no DataLoader", way_out)
+    samplers = []
+    for loader in _flat(loaders):
+        for sampler in _samplers(loader):
+            if isinstance(sampler, KeptSampler) and sampler.pruner is pruner:
+                return loader
+            samplers.append(type(sampler).__name__)
+    way_out = (
+        "Give loader and callback the same pruner. On several processes set Trainer(use_distributed_sampler=False)."
+    )
+    found = ", ".join(dict.fromkeys(samplers)) or "no DataLoader"
+    raise invalid("the training loader", "have the sampler pruner.sampler()", found, way_out)
 
 
 def _flat(loaders: Any) -> list[DataLoader[Any]]:

@@ -25,7 +25,7 @@ from calibrant.pruning.pruning_state import (
     find_suspects,
 )
 from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, batch_numbers, generator_for, steps_in
-from calibrant.pruning.timetable import Schedule, Timetable, anneal_epochs
+from calibrant.pruning.timetable import Every, Timetable, anneal_epochs
 from calibrant.runs import PruningAudit, save_audit
 
 Scorer = Callable[[Tensor], Iterable[tuple[Tensor, Tensor]]]
@@ -68,7 +68,7 @@ class ConfidencePruner:
         targets: Tensor | NDArray[Any] | Sequence[int],
         *,
         policy: PruningPolicy | None = None,
-        schedule: Schedule | None = None,
+        schedule: Every | None = None,
         ema: float = 0.3,
         seed: int = 0,
         epochs: int | None = None,

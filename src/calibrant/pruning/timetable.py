@@ -1,8 +1,7 @@
 """When samples leave, and how many: the part of pruning that is known before training."""
 
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
@@ -17,24 +16,8 @@ Action = Literal["all", "draw", "cut", "hold"]
 """Train on all samples; draw a new subset; remove samples; change nothing."""
 
 
-class Schedule(ABC):
-    """Says after which finished epochs (1, 2, 3, ...) a policy acts.
-
-    A schedule depends on the epoch alone, so that the number of steps can be computed before training.
-    """
-
-    @property
-    @abstractmethod
-    def first(self) -> int:
-        """Earliest epoch after which the schedule can act."""
-
-    @abstractmethod
-    def due(self, epoch: int) -> bool:
-        """Return whether a policy that cuts acts now, after the 1-based `epoch`."""
-
-
 @dataclass(frozen=True)
-class Every(Schedule):
+class Every:
     """After epochs `start`, `start + interval`, `start + 2 * interval`, ...
 
     Args:
@@ -62,34 +45,6 @@ class Every(Schedule):
     def due(self, epoch: int) -> bool:
         """Return whether `epoch` is `first` plus a multiple of the interval."""
         return epoch >= self.first and (epoch - self.first) % self.interval == 0
-
-
-@dataclass(frozen=True, init=False)
-class AtEpochs(Schedule):
-    """After the listed epochs, counted from 1; the paper's set `ep` of pruning epochs.
-
-    >>> AtEpochs([80, 120]).due(80)
-    True
-    """
-
-    epochs: tuple[int, ...]
-
-    def __init__(self, epochs: Iterable[int]) -> None:
-        if not isinstance(epochs, Iterable):
-            raise invalid("epochs", "be a list of epochs", repr(epochs), f"One is written AtEpochs([{epochs!r}]).")
-        listed = {whole("each of epochs", epoch, 1) for epoch in epochs}
-        if not listed:
-            raise invalid("epochs", "name at least one epoch", "none", "Leave the schedule and the policy out instead.")
-        object.__setattr__(self, "epochs", tuple(sorted(listed)))
-
-    @property
-    def first(self) -> int:
-        """The first of the epochs."""
-        return self.epochs[0]
-
-    def due(self, epoch: int) -> bool:
-        """Return whether `epoch` is listed."""
-        return epoch in self.epochs
 
 
 def anneal_epochs(anneal: float, epochs: int | None) -> int:
@@ -142,7 +97,7 @@ class Timetable:
 
     sizes: tuple[int, ...]  # of the classes of the full set
     policy: PruningPolicy | None
-    schedule: Schedule | None  # None: after every epoch, for a policy that draws anew
+    schedule: Every | None  # None: after every epoch, for a policy that draws anew
     epochs: int | None
     anneal: int  # number of final epochs on all data
     minimum: int  # no class gets smaller than this by pruning
@@ -151,7 +106,7 @@ class Timetable:
     def __post_init__(self) -> None:
         if not isinstance(self.policy, PruningPolicy | None):
             raise invalid("policy", "be a policy such as LowestConfidence(0.1)", repr(self.policy))
-        if not isinstance(self.schedule, Schedule | None):
+        if not isinstance(self.schedule, Every | None):
             raise invalid("schedule", "be a schedule such as Every(10, start=40)", repr(self.schedule))
         if self.policy is None and self.schedule is not None:
             raise invalid("schedule", "be left out without a policy", self.schedule, "Nothing would ever leave.")

@@ -14,6 +14,7 @@ from calibrant import losses
 from calibrant.losses import Loss
 from calibrant.pruning import (
     EasyHard,
+    Every,
     HighestConfidence,
     InfoBatch,
     LowestConfidence,
@@ -23,7 +24,6 @@ from calibrant.pruning import (
     Selective,
     Unbiased,
 )
-from calibrant.pruning.timetable import Schedule
 
 Value = float | int | str | bool
 RESERVED = ("name", "data", "model", "epochs", "budget", "first_drop", "scaled_from_epochs")
@@ -64,7 +64,7 @@ class PruningPlan:
     """What `calibrant.pruning.ConfidencePruner` needs to know beyond the data and the seed."""
 
     policy: PruningPolicy
-    schedule: Schedule
+    schedule: Every
     ema: float
     anneal: float
     minimum_per_class: int
