@@ -18,7 +18,7 @@ from torch.utils.data import (
 
 from calibrant.errors import InvalidInput
 from calibrant.pruning import ConfidencePruner, Every, Indexed, LowestConfidence
-from calibrant.pruning.sampling import DRAW, ORDER, Sharding, generator_for
+from calibrant.pruning.sampling import DRAW, ORDER, generator_for
 
 
 def pruned(n=40, fraction=0.25, **options):
@@ -32,15 +32,17 @@ def pruned(n=40, fraction=0.25, **options):
 @settings(max_examples=200)
 @given(st.integers(1, 120), st.integers(1, 4), st.integers(1, 9), st.booleans())
 def test_ranks_share_the_order_batch_by_batch(n, ranks, batch_size, drop_last):
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(n))
-    shards = [Sharding(r, ranks, batch_size, drop_last) for r in range(ranks)]
+    pruner = ConfidencePruner(np.zeros(n, int), seed=n)
+    order = pruner.global_order()
+    options = {"batch_size": batch_size, "drop_last": drop_last, "world_size": ranks}
+    shards = [pruner.sampler(rank=r, **options) for r in range(ranks)]
     block = ranks * batch_size
     if drop_last and n < block:
         with pytest.raises(InvalidInput, match="batch_size must fit"):
-            shards[0].take(order)
+            len(shards[0])
         return
-    parts = [shard.take(order).tolist() for shard in shards]
-    assert [len(part) for part in parts] == [shard.length(n) for shard in shards]
+    parts = [list(shard) for shard in shards]
+    assert [len(part) for part in parts] == [len(shard) for shard in shards]
     whole = order.tolist()
     steps = {-(-len(part) // batch_size) for part in parts}
     assert len(steps) == 1  # nobody waits for a rank that has finished
@@ -56,14 +58,10 @@ def test_ranks_share_the_order_batch_by_batch(n, ranks, batch_size, drop_last):
     assert repeated == (ranks - tail if 0 < tail < ranks else 0)
 
 
-def test_one_process_takes_the_whole_order():
-    assert Sharding().take(torch.tensor([4, 0, 2])).tolist() == [4, 0, 2]
-
-
-@pytest.mark.parametrize("wrong", [{"rank": 2, "world_size": 2}, {"rank": -1}, {"batch_size": 0}])
-def test_impossible_shards_are_refused(wrong):
+@pytest.mark.parametrize("wrong", [{"rank": 2, "world_size": 2}, {"rank": -1}, {"batch_size": -1}])
+def test_impossible_parts_are_refused(wrong):
     with pytest.raises(InvalidInput, match=r"must .*, got"):
-        Sharding(**wrong)
+        list(pruned().sampler(**wrong))
 
 
 def test_the_order_is_a_shuffle_of_the_kept_by_seed_and_epoch():

@@ -5,8 +5,7 @@ indices came with the batch: nothing here has to know "the current batch".
 """
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader
 
 from calibrant.checks import fraction
 from calibrant.errors import CalibrantWarning, InvalidInput, importing, invalid
@@ -29,19 +28,6 @@ with importing("this adapter", "Lightning", "train"):
     import lightning.pytorch as pl
 
 __all__ = ["CalibrationCallback", "PrunedLoader", "PruningCallback"]
-
-
-class _Continued(Sampler[int]):
-    """The pruner's sampler, from some sample on; its length is that of the whole epoch, as Lightning counts."""
-
-    def __init__(self, sampler: KeptSampler) -> None:
-        self.sampler, self.skip = sampler, 0
-
-    def __iter__(self) -> Iterator[int]:
-        return islice(iter(self.sampler), self.skip, None)
-
-    def __len__(self) -> int:
-        return len(self.sampler)
 
 
 class PrunedLoader(DataLoader[Any]):
@@ -76,7 +62,7 @@ class PrunedLoader(DataLoader[Any]):
     ) -> None:
         if taken := sorted({"sampler", "batch_sampler", "shuffle"} & set(options)):
             raise invalid("options", "leave the choice of samples to the pruner", taken[0])
-        self._order = _Continued(pruner.sampler(batch_size=batch_size, drop_last=drop_last))
+        self._order = pruner.sampler(batch_size=batch_size, drop_last=drop_last)
         self._pruner = pruner
         self._at = self._resume = (-1, 0)
         super().__init__(
@@ -245,9 +231,8 @@ def _flat(loaders: Any) -> list[DataLoader[Any]]:
 
 
 def _samplers(loader: DataLoader[Any]) -> list[Any]:
-    """The loader's sampler, what that wraps, and the sampler of its batch sampler."""
-    candidates = [loader.sampler, getattr(loader.batch_sampler, "sampler", None)]
-    return [*candidates, *(one.sampler for one in candidates if isinstance(one, _Continued))]
+    """The loader's sampler, and the one of its batch sampler."""
+    return [loader.sampler, getattr(loader.batch_sampler, "sampler", None)]
 
 
 def _check_size(loader: DataLoader[Any], pruner: ConfidencePruner) -> None:

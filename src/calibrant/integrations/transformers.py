@@ -226,9 +226,9 @@ class CalibratedTrainer(Trainer):
             self.pruner.load_state_dict(self._fresh)
             return begin
         state = read_state(Path(resume_from_checkpoint) / STATE_FILE)
-        self.pruner.load_state_dict(state["pruner"])
+        self.pruner.load_state_dict(state)
         if not self.args.ignore_data_skip:
-            self._batches_done = int(state["epoch"]["batches"])
+            self._batches_done = int(state["batches_done"])
         return self.pruner.epoch, self._batches_done
 
     # Trainer passes every argument by name; only three of the eleven matter here, so the signature is not repeated.
@@ -283,7 +283,7 @@ class CalibratedTrainer(Trainer):
             return
         share_scores(self.pruner)
         if self.args.should_save:
-            state = {"pruner": self.pruner.state_dict(), "epoch": {"batches": self._batches_done}}
+            state = {**self.pruner.state_dict(), "batches_done": self._batches_done}
             write_state(Path(output_dir) / STATE_FILE, state)
 
 

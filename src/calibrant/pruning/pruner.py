@@ -333,7 +333,7 @@ class ConfidencePruner:
         """Return a sampler for `DataLoader`; one for the whole training.
 
         Args:
-            batch_size: Per rank. None: that of the pruner. See `Sharding` for what it avoids.
+            batch_size: Per rank. None: that of the pruner. Ranks then repeat as few samples as possible.
             drop_last: Set it if the `DataLoader` has it and there are several ranks.
             rank: This process's rank. None: that of `torch.distributed`.
             world_size: Number of ranks. None: that of `torch.distributed`.

@@ -2,7 +2,6 @@
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,54 +28,22 @@ def generator_for(seed: int, epoch: int, purpose: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
 
 
-@dataclass(frozen=True)
-class Sharding:
-    """Which part of a global order one rank visits: positions `rank`, `rank + world_size`, ...
+def padded_length(n: int, batch_size: int, world_size: int, *, drop_last: bool) -> int:
+    """Length of an order of `n` samples, so that every rank takes the same number of batches.
 
-    So the g-th batches of all ranks together are the g-th batch of one process with the global batch size.
+    Samples are repeated if the last global batch (of `batch_size` samples per rank) has fewer samples than there are
+    ranks. With `drop_last` the incomplete global batch is cut off instead.
 
-    Every rank must take the same number of steps. So samples are repeated, from the start of the order, if the last
-    global batch (of `batch_size` samples per rank) has fewer samples than there are ranks; with `drop_last` the
-    incomplete global batch is cut off instead. Batches of 1 give every rank equally many samples.
-
-    >>> Sharding(rank=1, world_size=2, batch_size=2).take(torch.arange(5)).tolist()
-    [1, 3, 0]
-    >>> Sharding(rank=1, world_size=2, batch_size=3).take(torch.arange(5)).tolist()
-    [1, 3]
+    >>> padded_length(5, 2, 2, drop_last=False), padded_length(5, 3, 2, drop_last=False)
+    (6, 5)
     """
-
-    rank: int = 0
-    world_size: int = 1
-    batch_size: int = 1
-    drop_last: bool = False
-
-    def __post_init__(self) -> None:
-        if whole("rank", self.rank, 0) >= whole("world_size", self.world_size, 1):
-            raise invalid("rank", f"lie in 0..{self.world_size - 1}", self.rank)
-        whole("batch_size", self.batch_size, 1)
-
-    def take(self, order: Tensor) -> Tensor:
-        """This rank's part of the order."""
-        total = self._global_length(len(order))
-        if total > len(order):
-            order = torch.cat([order, order[torch.arange(total - len(order)) % len(order)]])
-        return order[self.rank : total : self.world_size]
-
-    def length(self, n: int) -> int:
-        """Length of this rank's part of an order of `n` samples."""
-        return len(range(self.rank, self._global_length(n), self.world_size))
-
-    def _global_length(self, n: int) -> int:
-        """Length of the order after padding or cutting."""
-        block = self.batch_size * self.world_size
-        tail = n % block
-        if not self.drop_last:
-            if 0 < tail < self.world_size:
-                return n + self.world_size - tail
-            return n
-        if tail == n:
-            raise invalid("batch_size", f"fit into the {n} samples kept, with drop_last", f"{block} over all ranks")
-        return n - tail
+    block = whole("batch_size", batch_size, 1) * whole("world_size", world_size, 1)
+    tail = n % block
+    if not drop_last:
+        return n + world_size - tail if 0 < tail < world_size else n
+    if tail == n:
+        raise invalid("batch_size", f"fit into the {n} samples kept, with drop_last", f"{block} over all ranks")
+    return n - tail
 
 
 def steps_in(n: int, *, batch_size: int, world_size: int, drop_last: bool) -> int:
@@ -95,40 +62,42 @@ def batch_numbers(order: Tensor, size: int, samples: int) -> NDArray[np.int64]:
 class KeptSampler(Sampler[int]):
     """Yields the indices of the current epoch for this rank; made by `pruner.sampler()`.
 
+    They are positions `rank`, `rank + world_size`, ... of the global order. So the g-th batches of all ranks together
+    are the g-th batch of one process with the global batch size. If the order has to be longer, it begins anew.
+
     Each iteration is a fresh pass. The length changes only in `pruner.step()`. There is no `set_epoch`: the epoch is
     the pruner's, so a framework's own counter cannot restart it after a resume.
     """
 
     def __init__(
-        self,
-        pruner: "ConfidencePruner",
-        batch_size: int,
-        drop_last: bool,
-        rank: int | None,
-        world_size: int | None,
+        self, pruner: "ConfidencePruner", batch_size: int, drop_last: bool, rank: int | None, world_size: int | None
     ) -> None:
         self.pruner = pruner
         self._batches = batch_size, drop_last
         self._place = rank, world_size
+        self.skip = 0  # samples at the beginning of a pass that are left out, if an epoch is resumed
 
-    def _sharding(self) -> Sharding:
-        # Asked anew at each pass, as a process group may be made later.
-        rank, world_size = self._place
-        if rank is None:
-            rank = distributed.rank()
+    def _positions(self) -> range:
+        """Positions of this rank in the global order; asked anew at each pass, as a process group may be made later."""
+        (batch_size, drop_last), (rank, world_size) = self._batches, self._place
         if world_size is None:
             world_size = distributed.world_size()
-        return Sharding(rank, world_size, *self._batches)
+        if rank is None:
+            rank = distributed.rank()
+        if not 0 <= rank < world_size:
+            raise invalid("rank", f"lie in 0..{world_size - 1}", rank)
+        return range(rank, padded_length(self.pruner.n_kept, batch_size, world_size, drop_last=drop_last), world_size)
 
     def order(self) -> Tensor:
         """All indices of this pass, int64, on the CPU."""
-        return self._sharding().take(self.pruner.global_order())
+        order = self.pruner.global_order()
+        return order[torch.tensor(self._positions(), dtype=torch.int64) % len(order)]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.order().tolist())
+        return iter(self.order()[self.skip :].tolist())
 
     def __len__(self) -> int:
-        return self._sharding().length(self.pruner.n_kept)
+        return len(self._positions())
 
 
 class Indexed(Dataset[Any]):
