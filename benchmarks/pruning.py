@@ -61,8 +61,8 @@ def observe_against_a_step(device: torch.device, runs: int, batch: int = 128) ->
         optimiser.step()
 
     pruners = {
-        "observe": ConfidencePruner(torch.arange(50_000) % 10, device=device),
-        "observe for InfoBatch": ConfidencePruner(torch.arange(50_000) % 10, policy=InfoBatch(0.5), device=device),
+        "observe": ConfidencePruner(torch.arange(50_000) % 10).to(device),
+        "observe for InfoBatch": ConfidencePruner(torch.arange(50_000) % 10, policy=InfoBatch(0.5)).to(device),
     }
     batches = [torch.randint(0, 50_000, (batch,), generator=generator).to(device) for _ in range(20)]
     for pruner in pruners.values():
@@ -107,8 +107,8 @@ class PeakMemory:
 def one_step(policy: PruningPolicy, n: int, classes: int, device: torch.device) -> tuple[float, float, float]:
     """Seconds and extra megabytes of one `step()`, and the size of the score table."""
     rng = np.random.default_rng(0)
-    pruner = ConfidencePruner(
-        rng.integers(0, classes, n), policy=policy, schedule=Every(1), n_classes=classes, device=device
+    pruner = ConfidencePruner(rng.integers(0, classes, n), policy=policy, schedule=Every(1), n_classes=classes).to(
+        device
     )
     pruner.table.rows[:, 0] = torch.from_numpy(rng.random(n, dtype=np.float32)).to(device)
     pruner.table.rows[:, pruner.table.columns.index("count")] = 1

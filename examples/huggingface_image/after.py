@@ -1,12 +1,13 @@
 """A small vision transformer on the handwritten digits of scikit-learn, with Hugging Face's Trainer."""
 
+from pathlib import Path
+
 import torch
 from sklearn.datasets import load_digits
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
 
 from calibrant.integrations.any_loop import judge
-from calibrant.integrations.model_card import write_model_card
 from calibrant.integrations.transformers import predictions_of
 
 torch.manual_seed(0)
@@ -54,5 +55,5 @@ print(f"test accuracy {accuracy:.1%}")
 trainer.save_model("trained")
 validation, test_predictions = predictions_of(trainer.predict(Digits(val))), predictions_of(tested)
 judgement = judge("judged", validation, test_predictions, target_accuracy=0.97)
-write_model_card("trained", test_predictions, policy=judgement.policy, dataset="scikit-learn digits")
+Path("trained", "README.md").write_text(f"```\n{judgement}\n```\n")
 print(judgement)

@@ -246,7 +246,7 @@ def longer(pruner):
         ({"reload_dataloaders_every_n_epochs": 0}, "Trainer's reload_dataloaders_every_n_epochs must be 1 with a prun"),
         ({"loader": shuffled}, r"the training loader must have the sampler pruner.sampler\(\), got RandomSampler"),
         ({"loader": longer}, "dataset must have the 203 samples of the pruner's targets, got 204"),
-        ({"callback": OtherPruner}, "the training loader must have the sampler .* got that of another pruner"),
+        ({"callback": OtherPruner}, "the training loader must have the sampler .* got KeptSampler"),
         ({"callback": UsedPruner}, "pruner must stand at the trainer's epoch 0, got one at epoch 1. A new training"),
         ({"module": {"leave_out": "logits"}}, r"training_step must return .* 'logits', got \['indices', 'loss'\]"),
         (

@@ -17,7 +17,7 @@ from calibrant.integrations.transformers import (
     calibration_metrics,
 )
 from calibrant.losses import CrossEntropy
-from calibrant.pruning import AtEpochs, ConfidencePruner, LowestConfidence
+from calibrant.pruning import ConfidencePruner, Every, LowestConfidence
 
 transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()
@@ -125,7 +125,6 @@ def test_a_number_of_steps_instead_of_epochs(tmp_path):
     trainer = train("lowest", tmp_path, max_steps=60)
     reference, reference_pruner = task.plain_loop("lowest")  # six epochs, of which the last are short
     task.assert_same(trainer.model.net, trainer.pruner, reference, reference_pruner)
-    assert trainer.state.num_train_epochs == task.EPOCHS
 
 
 def test_an_unknown_number_of_steps(tmp_path):
@@ -179,7 +178,7 @@ def test_checkpoints_hold_no_pickle_of_ours(tmp_path):
     train("lowest", tmp_path, save_strategy="epoch", num_train_epochs=3)
     state = tmp_path / "checkpoint-13" / STATE_FILE
     header = state.read_bytes()[8 : 8 + int.from_bytes(state.read_bytes()[:8], "little")]
-    assert json.loads(json.loads(header)["__metadata__"]["values"])["pruner"]["epoch"] == 1
+    assert json.loads(json.loads(header)["__metadata__"]["values"])["epoch"] == 1
     content = bytearray(state.read_bytes())
     state.write_bytes(content[: len(content) // 2])
     with pytest.raises(InvalidInput, match="must be a pruner's state"):
@@ -253,12 +252,12 @@ class Pictures(Digits):
 
 def test_a_vision_transformer_and_no_pruner(tmp_path):
     model = vision_model()
-    pruner = ConfidencePruner(task.digits()[1], policy=LowestConfidence(0.2), schedule=AtEpochs([1]))
+    pruner = ConfidencePruner(task.digits()[1], policy=LowestConfidence(0.2), schedule=Every(100, start=1))
     trainer = train("lowest", tmp_path, model=model, pruner=pruner, data=Pictures(), num_train_epochs=2)
     assert pruner.report().kept_by_epoch == [203, 165]
     reference, again = (
         vision_model(),
-        ConfidencePruner(task.digits()[1], policy=LowestConfidence(0.2), schedule=AtEpochs([1])),
+        ConfidencePruner(task.digits()[1], policy=LowestConfidence(0.2), schedule=Every(100, start=1)),
     )
     optimiser = torch.optim.SGD(reference.parameters(), lr=task.RATE, momentum=0.9)
     images, labels = task.digits()
@@ -337,7 +336,7 @@ def used_pruner():
         ({"criterion": nn.CrossEntropyLoss()}, "criterion must be a loss of calibrant.losses, got CrossEntropyLoss"),
         ({"label_smoothing_factor": 0.1}, "label_smoothing_factor must be 0, got 0.1. Use CrossEntropy"),
         ({"train_sampling_strategy": "sequential"}, "train_sampling_strategy must be left out with a pruner"),
-        ({"model": Network(lambda logits: {"hidden": logits})}, r"the model must return 'logits', .* got \['hidden'\]"),
+        ({"model": Network(lambda logits: {"hidden": logits})}, r"the model must return 'logits', .* got"),
     ],
 )
 def test_bad_input_is_one_line(options, line, tmp_path):

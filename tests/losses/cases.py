@@ -172,6 +172,10 @@ CASES = {
     "soft_ece": (losses.SoftECE(), soft_ece),
     "mmce": (losses.MMCE(), mmce),
     "mmce_unweighted": (losses.MMCE(weighted=False), lambda z, y, w=None: mmce(z, y, weighted=False)),
+    "sum_of_gaps": (
+        losses.CrossEntropy() + 10 * (losses.HuberCalibration() + 0.1 * losses.MDCA()),
+        lambda z, y, w=None: per_sample(smoothed(0.0))(z, y, w) + 10 * huber(z, y) + mdca(z, y),
+    ),
     "sum": (
         losses.SampleDependentFocal() + 10 * losses.HuberCalibration() + 0.5 * (losses.MDCA() + 3 * losses.MMCE()),
         lambda z, y, w=None: per_sample(flsd)(z, y, w) + 10 * huber(z, y) + 0.5 * mdca(z, y) + 0.5 * 3 * mmce(z, y),

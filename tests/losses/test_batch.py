@@ -43,21 +43,21 @@ BAD = {
     ),
     "one-dimensional logits": (
         {"logits": torch.zeros(3)},
-        r"logits must be .*\[batch, classes\], got torch.float32 \(3,\)",
+        r"logits must be .*\[batch, classes\].* got torch.float32 \(3,\)",
     ),
     "images of logits": ({"logits": torch.zeros(3, 4, 2, 2)}, r"logits must be .*got torch.float32 \(3, 4, 2, 2\)"),
-    "one class": ({"logits": torch.zeros(3, 1)}, "logits must have at least 2 classes, got 1"),
+    "one class": ({"logits": torch.zeros(3, 1)}, r"logits must be .* two classes, got torch.float32 \(3, 1\)"),
     "empty": (
         {"logits": torch.zeros(0, 4), "targets": torch.zeros(0, dtype=torch.long)},
-        "logits must hold at least one sample, got an empty batch",
+        r"logits must be .* at least one row .* got torch.float32 \(0, 4\)",
     ),
     "negative weight": (
         {"weights": torch.tensor([1.0, 1.0, -0.5])},
-        "weights must be finite and not negative, got -0.5 in row 2",
+        "weights must be finite and not negative, got -0.5 to 1",
     ),
     "weight not a number": (
         {"weights": torch.tensor([float("nan"), 1.0, 1.0])},
-        "weights must be finite .*nan in row 0",
+        "weights must be finite .*nan",
     ),
     "integer weights": ({"weights": torch.ones(3, dtype=torch.long)}, r"weights must be floating point of shape \[3\]"),
     "NumPy logits": (
@@ -98,29 +98,20 @@ def test_top_of_equal_logits_is_the_first_class_as_argmax_has_it():
 
 
 @pytest.mark.parametrize(
-    ("logits", "targets", "way_out"),
+    ("shape", "way_out", "rows"),
     [
-        ((2, 4, 3, 5), (2, 3, 5), "loss(logits.movedim(1, -1).flatten(0, -2), targets.flatten())"),
-        ((2, 3, 5, 4), (2, 3, 5), "loss(logits.flatten(0, -2), targets.flatten())"),
-        ((6,), (6,), "loss(torch.stack([torch.zeros_like(logits), logits], dim=1), targets)"),
-        ((6, 1), (6,), "loss(torch.cat([torch.zeros_like(logits), logits], dim=1), targets)"),
+        ((2, 4, 3, 5), "logits.movedim(1, -1).flatten(0, -2)", lambda z: z.movedim(1, -1).flatten(0, -2)),
+        ((2, 3, 4), "logits.flatten(0, -2) and targets.flatten()", lambda z: z.flatten(0, -2)),
+        ((6,), "torch.stack([torch.zeros_like(z), z], dim=1)", lambda z: torch.stack([torch.zeros_like(z), z], dim=1)),
     ],
 )
-def test_the_way_out_leads_out(logits, targets, way_out):
+def test_the_way_out_leads_out(shape, way_out, rows):
     generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(logits, generator=generator)
-    targets = torch.randint(0, 2, targets, generator=generator)
-    loss = CrossEntropy()
+    logits = torch.randn(shape, generator=generator)
+    places = shape[:1] + shape[2:] if len(shape) == 4 else shape[:2]
+    targets = torch.randint(0, 2, places, generator=generator)
     with pytest.raises(InvalidInput) as caught:
-        loss(logits, targets)
-    # Two logits made of one are called z in the message.
-    step = way_out.removeprefix("loss(").removesuffix(", targets)").replace("logits", "z")
-    assert way_out in str(caught.value) or step in str(caught.value)
-    found = eval(way_out, {"loss": loss, "torch": torch}, {"logits": logits, "targets": targets})
-    dense = logits.movedim(-1, 1) if logits.shape[-1] == 4 else logits
-    expected = (
-        nn.functional.cross_entropy(dense, targets)
-        if dense.ndim > 2
-        else nn.functional.binary_cross_entropy_with_logits(dense.flatten(), targets.float())
-    )
-    torch.testing.assert_close(found, expected)
+        CrossEntropy()(logits, targets)
+    assert way_out in str(caught.value)
+    expected = nn.functional.cross_entropy(rows(logits), targets.flatten())
+    torch.testing.assert_close(CrossEntropy()(rows(logits), targets.flatten()), expected)

@@ -101,12 +101,6 @@ def test_weighted_mmce_of_one_sided_batches_is_zero_with_zero_gradient(right, n)
 def test_unweighted_mmce_of_one_sample_is_its_squared_gap():
     logits, targets = batch_with([0.8], [False])
     assert MMCE(weighted=False)(logits, targets).item() == pytest.approx(0.64)
-    assert MMCE(weighted=False, root=True)(logits, targets).item() == pytest.approx(0.8)
-
-
-def test_mmce_root_and_square(cases):
-    logits, targets, _ = cases.make_batch(20, 5)
-    torch.testing.assert_close(MMCE(root=False)(logits, targets), MMCE()(logits, targets) ** 2)
 
 
 def test_mmce_of_two_samples_by_hand():
@@ -146,11 +140,9 @@ def test_soft_ece_with_hard_borders_is_ece(cases):
             "kind must be one of huber, smooth-l1, got 'smooth_l1'.*'smooth-l1'",
         ),
         (lambda: MMCE(0), "width must be finite and positive, got 0"),
-        (lambda: MMCE(capacity=0), "capacity must"),
         (lambda: SoftECE(0), "n_bins must"),
         (lambda: HuberCalibration("x"), "alpha must be a number, got 'x'"),
         (lambda: SoftECE(2.5), "n_bins must"),
-        (lambda: MMCE(capacity=True), "capacity must"),
         (lambda: SoftECE(temperature=-1), "temperature must be finite and positive, got -1"),
     ],
 )

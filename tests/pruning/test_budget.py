@@ -164,7 +164,7 @@ def test_a_state_of_another_budget_is_refused():
         for budget in (0.6, 0.7)
     )
     trained(first, 3)
-    with pytest.raises(InvalidInput, match="come from a pruner with the same settings"):
+    with pytest.raises(InvalidInput, match="come from a pruner with the same"):
         second.load_state_dict(first.state_dict())
     again = ConfidencePruner(labels_of([20, 20]), policy=RandomSubset(0.5), epochs=8, budget=0.6)
     again.load_state_dict(first.state_dict())

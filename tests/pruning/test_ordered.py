@@ -118,8 +118,14 @@ def test_orderdp_meets_a_budget_to_the_sample():
         observe(pruner, 3)
         pruner.step()
     assert pruner.report().seen == 55 * 7 * N // 100
-    with pytest.raises(InvalidInput, match=r"pool must hold the 0.883 of all samples"):
-        ConfidencePruner(LABELS, policy=OrderDP(0.8), epochs=7, budget=0.9)
+
+
+def test_the_pool_of_orderdp_holds_what_a_budget_trains_on():
+    pruner = ConfidencePruner(LABELS, policy=OrderDP(0.8), epochs=7, budget=0.9)
+    for _ in range(7):
+        observe(pruner, 3)
+        pruner.step()
+    assert pruner.report().seen == 90 * 7 * N // 100
 
 
 def test_steps_are_not_known_ahead():

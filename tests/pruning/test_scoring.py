@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from calibrant.errors import CalibrantError, InvalidInput
-from calibrant.pruning import ConfidencePruner, Every, HighestConfidence, LowestConfidence, Unbiased
+from calibrant.pruning import ConfidencePruner, Every, HighestConfidence, LowestConfidence
 
 LABELS = [0] * 10 + [1] * 10
 
@@ -47,47 +47,21 @@ def becoming_easy():
     return planted
 
 
-@pytest.mark.parametrize("scoring", ["resting", "all"])
 @pytest.mark.parametrize("ema", [0.3, 1.0])
-def test_samples_that_become_easy_return_at_the_next_cut(scoring, ema):
-    pruner = ConfidencePruner(
-        LABELS, policy=LowestConfidence(0.2, readmit=True), schedule=Every(4, start=2), ema=ema, scoring=scoring
-    )
+def test_samples_that_become_easy_return_at_the_next_cut(ema):
+    pruner = ConfidencePruner(LABELS, policy=LowestConfidence(0.2, readmit=True), schedule=Every(4, start=2), ema=ema)
     kept, asked = run(pruner, becoming_easy())
     left = {0, 1, 10, 11}
     assert set(range(20)) - set(kept[2]) == left, "planted: these leave at the first cut, after epoch 2"
     assert set(range(20)) - set(kept[6]) == {2, 3, 12, 13}, "and are back after the second, after epoch 6"
-    assert asked == ([sorted(left)] if scoring == "resting" else [list(range(20))] * 2)
-    assert pruner.resting.tolist() == [2, 3, 12, 13]
-
-
-def test_without_scoring_nobody_returns_and_the_pruner_says_so():
-    pruner = ConfidencePruner(LABELS, policy=LowestConfidence(0.2, readmit=True), schedule=Every(4, start=2), ema=1.0)
-    kept, asked = run(pruner, becoming_easy(), score=False)
-    assert asked == []
-    assert set(range(20)) - set(kept[-1]) == {0, 1, 10, 11}
-    (note,) = [note.text for note in pruner.report().notes]
-    assert "4 samples that rest were not scored since they left, so that hardly any can return" in note
-
-
-def test_samples_that_you_observe_yourself_are_not_complained_about():
-    planted = becoming_easy()
-    pruner = ConfidencePruner(LABELS, policy=LowestConfidence(0.2, readmit=True), schedule=Every(4, start=2), ema=1.0)
-    for now in planted:
-        order = torch.cat([pruner.order(), pruner.resting])
-        pruner.observe(order, logits_for(now[order]))
-        pruner.step()
-    assert pruner.report().notes == []
+    assert asked == [sorted(left)]
     assert pruner.resting.tolist() == [2, 3, 12, 13]
 
 
 @pytest.mark.parametrize("policy", [LowestConfidence, HighestConfidence])
-@pytest.mark.parametrize(("readmit", "scoring"), [(True, "resting"), (True, "all"), (False, "all")])
-def test_against_a_slow_loop(policy, readmit, scoring):
+def test_against_a_slow_loop(policy):
     now = confidences(9)
-    pruner = ConfidencePruner(
-        LABELS, policy=policy(0.3, readmit=readmit), schedule=Every(2, start=3), ema=0.3, scoring=scoring
-    )
+    pruner = ConfidencePruner(LABELS, policy=policy(0.3, readmit=True), schedule=Every(2, start=3), ema=0.3)
     kept, asked = run(pruner, now)
 
     e, seen, train = [0.0] * 20, [0] * 20, set(range(20))
@@ -98,28 +72,24 @@ def test_against_a_slow_loop(policy, readmit, scoring):
             e[i], seen[i] = 0.3 * c[i] + 0.7 * e[i], epoch
         if epoch < 3 or (epoch - 3) % 2:
             continue
-        competing = set(range(20)) if readmit else set(train)
-        wanted = competing - train if scoring == "resting" else competing
+        wanted = set(range(20)) - train
         assert (asked.pop(0) if wanted else []) == sorted(wanted)
         for i in wanted:
-            if scoring == "all":
-                e[i] = c[i]
-            else:  # as if it had been seen like this in every epoch that it missed
-                for _ in range(epoch - seen[i]):
-                    e[i] = 0.3 * c[i] + 0.7 * e[i]
+            for _ in range(epoch - seen[i]):  # as if it had been seen like this in every epoch that it missed
+                e[i] = 0.3 * c[i] + 0.7 * e[i]
             seen[i] = epoch
         sign = 1 if policy is LowestConfidence else -1
         for label in (0, 1):
-            members = sorted((i for i in competing if LABELS[i] == label), key=lambda i: (sign * e[i], i))
+            members = sorted((i for i in range(20) if LABELS[i] == label), key=lambda i: (sign * e[i], i))
             out = members[: int(0.3 * len(members))]
-            train = (train | set(members)) - set(out) if readmit else train - set(out)
+            train = (train | set(members)) - set(out)
     assert kept[9] == sorted(train)
     assert asked == []
     np.testing.assert_allclose(pruner.scores.numpy(), e, atol=1e-6)
 
 
 def test_scoring_is_counted_by_step():
-    pruner = ConfidencePruner(LABELS, policy=LowestConfidence(0.2, readmit=True), schedule=Every(2), scoring="resting")
+    pruner = ConfidencePruner(LABELS, policy=LowestConfidence(0.2, readmit=True), schedule=Every(2))
     counts = []
     for now in confidences(6):
         order = pruner.order()
@@ -130,7 +100,7 @@ def test_scoring_is_counted_by_step():
 
 
 def test_it_goes_on_from_a_saved_state():
-    options = {"policy": LowestConfidence(0.2, readmit=True), "schedule": Every(2), "ema": 0.3, "scoring": "resting"}
+    options = {"policy": LowestConfidence(0.2, readmit=True), "schedule": Every(2), "ema": 0.3}
     whole, first, second = (ConfidencePruner(LABELS, **options) for _ in range(3))
     now = confidences(8)
     run(whole, now)
@@ -139,38 +109,21 @@ def test_it_goes_on_from_a_saved_state():
     run(second, now[5:])
     assert torch.equal(second.kept, whole.kept)
     assert torch.equal(second.table.rows, whole.table.rows)
-    for scoring, here in (("all", "all"), ("batches", "batches")):
-        other = ConfidencePruner(LABELS, **{**options, "scoring": scoring})
-        with pytest.raises(InvalidInput, match=rf"scoring \(resting there, {here} here\)"):
-            other.load_state_dict(first.state_dict())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"policy": LowestConfidence(0.2), "scoring": "resting"}, "scoring must be 'batches' or 'all' without"),
-        ({"policy": LowestConfidence(0.2), "scoring": "Resting"}, "scoring must be one of batches, resting, all"),
-        ({"policy": Unbiased(0.5, 0.5), "scoring": "all"}, "scoring must be 'batches' with policy Unbiased"),
-        ({"policy": None, "schedule": None, "scoring": "all"}, "scoring must be 'batches' with policy None"),
-    ],
-)
-def test_scoring_that_nobody_can_use_is_refused(options, message):
-    with pytest.raises(InvalidInput, match=message):
-        ConfidencePruner(LABELS, **{"schedule": Every(2), **options})
 
 
 def test_a_scorer_must_be_given_and_must_score_everybody():
-    options = {"policy": LowestConfidence(0.2), "schedule": Every(1), "scoring": "all"}
+    options = {"policy": LowestConfidence(0.2, readmit=True), "schedule": Every(1)}
     now = confidences(1)[0]
 
     def observed():
         pruner = ConfidencePruner(LABELS, **options)
         pruner.observe(torch.arange(20), logits_for(now))
+        pruner.step(score=lambda indices: [])  # nobody rests yet
         return pruner
 
-    with pytest.raises(InvalidInput, match=r"score must be given to step\(\) with scoring='all', got None"):
+    with pytest.raises(InvalidInput, match=r"score must be given to step\(\) with LowestConfidence.*, got None"):
         observed().step()
-    with pytest.raises(CalibrantError, match="score gave logits for 19 samples, but was asked for 20"):
-        observed().step(score=lambda indices: [(indices[:-1], logits_for(now[:-1]))])
+    with pytest.raises(CalibrantError, match="score gave logits for 3 samples, but was asked for 4"):
+        observed().step(score=lambda indices: [(indices[:-1], logits_for(now[indices[:-1]]))])
     with pytest.raises(InvalidInput, match="logits must"):
-        observed().step(score=lambda indices: [(indices, torch.zeros(20, 5))])
+        observed().step(score=lambda indices: [(indices, torch.zeros(4, 5))])

@@ -9,7 +9,6 @@ import torch
 
 from calibrant.errors import InvalidInput
 from calibrant.pruning import (
-    AtEpochs,
     ConfidencePruner,
     EasyHard,
     Every,
@@ -30,7 +29,7 @@ RUNS = {
     "lowest": {"policy": LowestConfidence(0.2), "schedule": Every(2)},
     "within batches": {"policy": LowestConfidence(0.3, within="batch"), "schedule": Every(1), "batch_size": 16},
     "reselect": {"policy": LowestConfidence(0.3, readmit=True), "schedule": Every(1)},
-    "highest": {"policy": HighestConfidence(0.2), "schedule": AtEpochs([1, 4])},
+    "highest": {"policy": HighestConfidence(0.2), "schedule": Every(3, start=1)},
     "lowest above a floor": {"policy": LowestConfidence(0.2), "schedule": Every(2, start=3), "minimum_per_class": 9},
     "random": {"policy": RandomSubset(0.4), "anneal": 2, "epochs": EPOCHS},
     "unbiased": {"policy": Unbiased(0.8, 0.5), "schedule": Every(1, start=3), "ema": 1.0},
@@ -50,7 +49,7 @@ def train_epoch(pruner):
     for indices in order.split(16):
         pruner.observe(indices, logits[indices])
     kept, weights = pruner.kept.tolist(), pruner.weights(torch.arange(len(LABELS))).tolist()
-    pruner.step()
+    pruner.step(score=lambda rows: [(rows, logits[rows])])
     return order.tolist(), kept, weights
 
 
@@ -129,33 +128,29 @@ def test_neither_saving_nor_loading_ties_a_state_to_its_pruner():
     before = copy.deepcopy(state)
     second.load_state_dict(state)
     for pruner in (first, second):
-        pruner.table.shared_count += 1
         train_epoch(pruner)
         assert equal(state, before)
 
 
-def test_a_state_that_all_ranks_share_counts_as_shared():
-    # One process keeps no account of what was shared; several that go on from it must not take its rows as news.
-    pruner = ConfidencePruner(LABELS)
+def test_a_loaded_state_counts_as_shared_by_all_ranks():
+    # Several processes that go on from the state of one must not take its rows as news.
+    pruner, resumed = ConfidencePruner(LABELS), ConfidencePruner(LABELS)
     train_epoch(pruner)
-    for shared, expected in ((False, 0.0), (True, 1.0)):
-        resumed = ConfidencePruner(LABELS)
-        resumed.load_state_dict(pruner.state_dict(), shared=shared)
-        assert resumed.table.shared_count.tolist() == [expected] * len(LABELS)
+    resumed.load_state_dict(pruner.state_dict())
+    assert resumed.table.shared_count.tolist() == [1.0] * len(LABELS)
 
 
 def test_a_state_of_other_data_or_other_settings_is_refused():
     state = ConfidencePruner(LABELS, seed=1).state_dict()
-    with pytest.raises(InvalidInput, match=r"another seed \(1 there, 2 here\)\. Pass strict=False"):
+    with pytest.raises(InvalidInput, match=r"another seed \(1 there, 2 here\)"):
         ConfidencePruner(LABELS, seed=2).load_state_dict(state)
-    other = ConfidencePruner(LABELS, seed=2)
-    other.load_state_dict(state, strict=False)
     swapped = LABELS.copy()
     swapped[[0, np.flatnonzero(swapped != swapped[0])[0]]] = swapped[[np.flatnonzero(swapped != swapped[0])[0], 0]]
-    with pytest.raises(InvalidInput, match=r"another targets \(other labels, .*\)\. It belongs to other data"):
-        ConfidencePruner(swapped, seed=1).load_state_dict(state, strict=False)
-    with pytest.raises(InvalidInput, match="state must hold scores for InfoBatch"):
-        ConfidencePruner(LABELS, policy=InfoBatch()).load_state_dict(state, strict=False)
+    with pytest.raises(InvalidInput, match="another targets"):
+        ConfidencePruner(swapped, seed=1).load_state_dict(state)
+    with pytest.raises(InvalidInput, match="another policy"):
+        ConfidencePruner(LABELS, seed=1, policy=InfoBatch()).load_state_dict(state)
+    other = ConfidencePruner(LABELS, seed=1)
     with pytest.raises(InvalidInput, match="what state_dict gave"):
         other.load_state_dict({})
     with pytest.raises(InvalidInput):

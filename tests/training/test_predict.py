@@ -45,7 +45,6 @@ def test_low_precision_is_widened_and_float64_kept():
 
 
 RESTING = {"readmit": True, "scoring": "resting"}
-ALL = {"readmit": True, "scoring": "all"}
 
 
 @pytest.fixture
@@ -73,9 +72,8 @@ def scores(setup, indices, epoch=1):
     return torch.tensor([found[index] for index in indices.tolist()])
 
 
-@pytest.mark.parametrize("options", [RESTING, ALL])
-def test_a_score_depends_on_the_sample_alone_and_leaves_no_trace(setup_of, options):
-    setup = setup_of(options)
+def test_a_score_depends_on_the_sample_alone_and_leaves_no_trace(setup_of):
+    setup = setup_of(RESTING)
     setup.network.train()
     before = {name: value.clone() for name, value in setup.network.state_dict().items()}
     assert any("running_mean" in name for name in before), "a network with batch norm"
@@ -88,23 +86,19 @@ def test_a_score_depends_on_the_sample_alone_and_leaves_no_trace(setup_of, optio
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_what_rests_is_seen_as_in_training_and_all_is_seen_plain(setup_of):
+def test_what_rests_is_seen_as_in_training(setup_of):
     some = torch.arange(30)
-    resting, everybody = setup_of(RESTING), setup_of(ALL)
-    assert torch.equal(scores(everybody, some), scores(everybody, some, epoch=2))
+    resting = setup_of(RESTING)
     assert not torch.equal(scores(resting, some), scores(resting, some, epoch=2)), "a new crop in each epoch"
     plain = setup_of(RESTING, data__augment=False)
-    assert torch.equal(scores(plain, some), scores(everybody, some))
+    assert torch.equal(scores(plain, some), scores(plain, some, epoch=2))
 
 
-@pytest.mark.parametrize("options", [RESTING, ALL])
-def test_a_loader_gives_the_same_scores_and_runs_go_on(
-    toy, scoring_recipe, tmp_path, stopped, assert_same_run, options
-):
-    recipe = scoring_recipe(options)
+def test_a_loader_gives_the_same_scores_and_runs_go_on(toy, scoring_recipe, tmp_path, stopped, assert_same_run):
+    recipe = scoring_recipe(RESTING)
     whole = train(recipe, tmp_path / "whole", data=toy)
     scored = [line["samples_scored"] for line in whole.epochs()]
-    assert scored == ([0, 24, 24, 0] if options is RESTING else [81, 81, 81, 0])
+    assert scored == [0, 24, 24, 0]
     assert whole.summary["samples_scored"] == sum(scored)
     assert whole.summary["samples_seen"] == 81 + 3 * 57, "scored samples are no updates"
     assert_same_run(resume(stopped(recipe, tmp_path / "part", toy, 2), data=toy), whole)

@@ -94,25 +94,6 @@ def _inside_batches(now):
     return sorted(i for batch in now.batches for i in _prune_using_ema(batch, now.labels, now.scores))
 
 
-def _all_measured(now):
-    """The whole training set is measured at each checkpoint; what is in it, the pruned set, gets smaller."""
-    if now.epoch not in _PRUNE_AFTER:
-        return now.kept
-    for k in now.kept:
-        now.scores[k] = now.look(k, plain=True)
-    return _prune_using_ema(now.kept, now.labels, now.scores)
-
-
-def _chosen_anew(now):
-    """Measured over the whole training set, and chosen anew from it."""
-    if now.epoch not in _PRUNE_AFTER:
-        return now.kept
-    everybody = range(len(now.labels))
-    for k in everybody:
-        now.scores[k] = now.look(k, plain=True)
-    return _prune_using_ema(everybody, now.labels, now.scores)
-
-
 def _resting_measured(now):
     """What rests is measured, as if it had been seen like this in each epoch that it missed."""
     if now.epoch not in _PRUNE_AFTER:
@@ -131,8 +112,6 @@ _READINGS = {
     "procedure 2": (_procedure_2, {"start": 1, "interval": 1}, [81, 66, 54, 45, 36], 0),
     "most confident": (_most_confident, {"method": "flsd+h+highest"}, [81, 81, 66, 66, 54], 0),
     "inside batches": (_inside_batches, {"within": "batch"}, None, 0),
-    "all measured": (_all_measured, {"scoring": "all"}, [81, 81, 66, 66, 54], 81 + 66),
-    "chosen anew": (_chosen_anew, {"scoring": "all", "readmit": True}, [81, 81, 66, 66, 66], 81 + 81),
     "resting measured": (_resting_measured, {"scoring": "resting", "readmit": True}, [81, 81, 66, 66, 66], 15),
 }
 

@@ -1,8 +1,8 @@
-"""Adapters for other people's training loops, trackers and hubs.
+"""Adapters for other people's training loops.
 
 `lightning`, `transformers` and `sklearn` for these frameworks; `on_device` for calibrators inside torch networks;
-`any_loop` for every other loop; `meters` for torchmetrics; `model_card` for the Hugging Face hub. Each module needs its
-own framework and says how to install a missing one, so nothing is imported here before it is used.
+`any_loop` for every other loop; `meters` for torchmetrics. Each module needs its own framework and says how to install
+a missing one, so nothing is imported here before it is used.
 """
 
 from importlib import import_module

@@ -106,25 +106,18 @@ def share_scores(pruner: "ConfidencePruner") -> None:
         pruner.table.share(distributed.rank())
 
 
-def write_state(path: Path, state: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write named states of tensors and plain values as one safetensors file; the values are JSON in its header."""
+def write_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Write tensors and plain values as one safetensors file; the values are JSON in its header."""
     from safetensors.torch import save
 
-    tensors: dict[str, Tensor] = {}
-    plain: dict[str, dict[str, Any]] = {}
-    for owner, entries in state.items():
-        plain[owner] = {}
-        for name, value in entries.items():
-            if is_tensor(value):
-                tensors[f"{owner}.{name}"] = value.contiguous()
-            else:
-                plain[owner][name] = value
+    tensors: dict[str, Tensor] = {name: value.contiguous() for name, value in state.items() if is_tensor(value)}
+    plain = {name: value for name, value in state.items() if name not in tensors}
     blob = save(tensors, metadata={"values": json.dumps(plain)})
     with atomic_write(path) as temporary:
         temporary.write_bytes(blob)
 
 
-def read_state(path: Path) -> dict[str, dict[str, Any]]:
+def read_state(path: Path) -> dict[str, Any]:
     """Read what `write_state` wrote."""
     from safetensors import SafetensorError, safe_open
 
@@ -132,10 +125,8 @@ def read_state(path: Path) -> dict[str, dict[str, Any]]:
         raise InvalidInput(f"{path} does not exist. Resume from a checkpoint that was written with a pruner.")
     try:
         with safe_open(path, "pt") as file:
-            state: dict[str, dict[str, Any]] = parse_json(file.metadata()["values"], f"{path}: values")
-            for key in file.keys():  # noqa: SIM118 (not a mapping)
-                owner, name = key.split(".", 1)
-                state[owner][name] = file.get_tensor(key)
+            state: dict[str, Any] = parse_json(file.metadata()["values"], f"{path}: values")
+            state |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise invalid(str(path), "be a pruner's state", f"something else ({error})") from error
     return state

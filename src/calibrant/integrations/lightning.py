@@ -5,8 +5,7 @@ indices came with the batch: nothing here has to know "the current batch".
 """
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader
 
 from calibrant.checks import fraction
 from calibrant.errors import CalibrantWarning, InvalidInput, importing, invalid
@@ -29,19 +28,6 @@ with importing("this adapter", "Lightning", "train"):
     import lightning.pytorch as pl
 
 __all__ = ["CalibrationCallback", "PrunedLoader", "PruningCallback"]
-
-
-class _Continued(Sampler[int]):
-    """The pruner's sampler, from some sample on; its length is that of the whole epoch, as Lightning counts."""
-
-    def __init__(self, sampler: KeptSampler) -> None:
-        self.sampler, self.skip = sampler, 0
-
-    def __iter__(self) -> Iterator[int]:
-        return islice(iter(self.sampler), self.skip, None)
-
-    def __len__(self) -> int:
-        return len(self.sampler)
 
 
 class PrunedLoader(DataLoader[Any]):
@@ -76,7 +62,7 @@ class PrunedLoader(DataLoader[Any]):
     ) -> None:
         if taken := sorted({"sampler", "batch_sampler", "shuffle"} & set(options)):
             raise invalid("options", "leave the choice of samples to the pruner", taken[0])
-        self._order = _Continued(pruner.sampler(batch_size=batch_size, drop_last=drop_last))
+        self._order = pruner.sampler(batch_size=batch_size, drop_last=drop_last)
         self._pruner = pruner
         self._at = self._resume = (-1, 0)
         super().__init__(
@@ -209,32 +195,34 @@ class PruningCallback(pl.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
-        self.pruner.load_state_dict(state_dict["pruner"], shared=True)
+        self.pruner.load_state_dict(state_dict["pruner"])
         self._batches = int(state_dict["batches"])
         self._complete = bool(state_dict["complete"])
 
 
 def _tensors(outputs: Any, step: str, *names: str) -> list[Tensor]:
     """Entries of what a step of the user's module returned."""
-    if isinstance(outputs, Mapping) and all(isinstance(outputs.get(name), Tensor) for name in names):
-        return [outputs[name].detach() for name in names]
     found: object = type(outputs).__name__
     if isinstance(outputs, Mapping):
+        if all(isinstance(outputs.get(name), Tensor) for name in names):
+            return [outputs[name].detach() for name in names]
         found = sorted(outputs)
     raise invalid(step, f"return a dictionary with the tensors {' and '.join(map(repr, names))}", found)
 
 
 def _pruned_loader(loaders: Any, pruner: ConfidencePruner) -> DataLoader[Any]:
     """The training loader, or the one of several, whose sampler is the pruner's."""
-    found = _flat(loaders)
-    for loader in found:
-        if any(isinstance(sampler, KeptSampler) and sampler.pruner is pruner for sampler in _samplers(loader)):
-            return loader
-    samplers = ", ".join(type(sampler).__name__ for loader in found for sampler in _samplers(loader)[:1])
-    way_out = "On several processes set Trainer(use_distributed_sampler=False)."
-    if any(isinstance(sampler, KeptSampler) for loader in found for sampler in _samplers(loader)):
-        samplers, way_out = "that of another pruner", "Give loader and callback the same one."
-    raise invalid("the training loader", "have the sampler pruner.sampler()", samplers or "no DataLoader", way_out)
+    samplers = []
+    for loader in _flat(loaders):
+        for sampler in _samplers(loader):
+            if isinstance(sampler, KeptSampler) and sampler.pruner is pruner:
+                return loader
+            samplers.append(type(sampler).__name__)
+    way_out = (
+        "Give loader and callback the same pruner. On several processes set Trainer(use_distributed_sampler=False)."
+    )
+    found = ", ".join(dict.fromkeys(samplers)) or "no DataLoader"
+    raise invalid("the training loader", "have the sampler pruner.sampler()", found, way_out)
 
 
 def _flat(loaders: Any) -> list[DataLoader[Any]]:
@@ -243,9 +231,8 @@ def _flat(loaders: Any) -> list[DataLoader[Any]]:
 
 
 def _samplers(loader: DataLoader[Any]) -> list[Any]:
-    """The loader's sampler, what that wraps, and the sampler of its batch sampler."""
-    candidates = [loader.sampler, getattr(loader.batch_sampler, "sampler", None)]
-    return [*candidates, *(one.sampler for one in candidates if isinstance(one, _Continued))]
+    """The loader's sampler, and the one of its batch sampler."""
+    return [loader.sampler, getattr(loader.batch_sampler, "sampler", None)]
 
 
 def _check_size(loader: DataLoader[Any], pruner: ConfidencePruner) -> None:

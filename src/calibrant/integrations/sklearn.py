@@ -60,12 +60,6 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     (1, 3)
     """
 
-    estimators_: list[Any]
-    classes_: NDArray[Any]
-    smallest_: float
-    calibrator_: Calibrator
-    predictions_: Predictions
-
     def __init__(
         self, estimator: Any = None, *, method: str = "temperature", cv: Any = 5, ensemble: bool = True
     ) -> None:
@@ -96,7 +90,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             outputs, kind = self._fit_folds(X, y, weights)
         self.smallest_ = _smallest(outputs, kind)
         named: list[str] | None = [str(label) for label in self.classes_]
-        if named is not None and len(set(named)) < len(named):
+        if len(set(map(str, self.classes_))) < len(self.classes_):
             named = None
         logits = _logits(outputs, kind, self.smallest_)
         self.predictions_ = Predictions.from_logits(logits, _codes(y, self.classes_), class_names=named)
@@ -163,12 +157,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return outputs, kind
 
     def _fit_calibrator(self, kind: Kind, weights: Any) -> Calibrator:
-        if self.method == "best" and weights is None:
-            return fit_calibrator(self.predictions_, self.method).calibrator
         if self.method == "best":
-            raise invalid(
-                "sample_weight", "be left out with method='best'", "weights", "Name a method, such as 'temperature'."
-            )
+            if weights is not None:
+                way_out = "Name a method, such as 'temperature'."
+                raise invalid("sample_weight", "be left out with method='best'", "weights", way_out)
+            return fit_calibrator(self.predictions_, self.method).calibrator
         if self.method != "temperature":
             return make_calibrator(self.method).fit(self.predictions_, weights=weights)
         # No prior: these are not the logits of a network, and a decision function has any unit.
@@ -247,15 +240,15 @@ def _codes(y: Any, classes: NDArray[Any]) -> NDArray[np.int64]:
 
 def _outputs(estimator: Any, X: Any, classes: NDArray[Any]) -> tuple[NDArray[np.float64], Kind]:
     """What the estimator says, shape (n, K): its decision function if it has one, else its probabilities."""
-    kind: Kind = "logits" if hasattr(estimator, "decision_function") else "probabilities"
-    if kind == "probabilities" and not hasattr(estimator, "predict_proba"):
-        raise invalid("estimator", "have predict_proba or decision_function", type(estimator).__name__)
-    if kind == "logits":
+    kind: Kind = "logits"
+    if hasattr(estimator, "decision_function"):
         found = np.asarray(estimator.decision_function(X), dtype=np.float64)
         if found.ndim == 1:
             found = np.stack([np.zeros_like(found), found], axis=1)
+    elif hasattr(estimator, "predict_proba"):
+        kind, found = "probabilities", np.asarray(estimator.predict_proba(X), dtype=np.float64)
     else:
-        found = np.asarray(estimator.predict_proba(X), dtype=np.float64)
+        raise invalid("estimator", "have predict_proba or decision_function", type(estimator).__name__)
     if found.shape[1] != len(estimator.classes_):
         got = f"{found.shape[1]} columns for {len(estimator.classes_)} classes"
         raise invalid("estimator", "say one number per class", got, "Set decision_function_shape='ovr'.")

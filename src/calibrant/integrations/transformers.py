@@ -190,13 +190,14 @@ class CalibratedTrainer(Trainer):
         batches = self._batches(self.pruner.samples)
         updates = self._updates(batches)
         if args.max_steps > 0:
-            epochs = self._epochs_for(max_steps)
+            epochs = sys.maxsize  # the number of steps ends the training
         elif self._created_lr_scheduler or (self.lr_scheduler is None and args.lr_scheduler_type != "constant"):
             if self.pruner.timetable.epochs is None:
                 self.pruner.timetable.warn_if_idle(epochs, stacklevel=2)
-            *whole, last = self._updates_by_epoch(epochs)
+            by_epoch = self.pruner.samples_by_epoch(epochs)
+            *whole, last = [self._updates(self._batches(kept)) for kept in by_epoch]
             max_steps = sum(whole) + math.ceil(last * (args.num_train_epochs - len(whole)))
-            samples = sum(self.pruner.samples_by_epoch(epochs))
+            samples = sum(by_epoch)
         else:  # no schedule needs the number of steps, which may not be known: that of full epochs is a bound
             max_steps = math.ceil(args.num_train_epochs * updates)
         return epochs, updates, examples, samples, total_batch, batches, max_steps
@@ -209,21 +210,6 @@ class CalibratedTrainer(Trainer):
     def _updates(self, batches: int) -> int:
         """Optimiser steps of an epoch with so many batches."""
         return -(-batches // self.args.gradient_accumulation_steps)
-
-    def _updates_by_epoch(self, epochs: int) -> list[int]:
-        """Optimiser steps of each epoch, exactly; raises if the pruner cannot know them."""
-        assert self.pruner is not None
-        return [self._updates(self._batches(samples)) for samples in self.pruner.samples_by_epoch(epochs)]
-
-    def _epochs_for(self, max_steps: int) -> int:
-        """Epochs that hold so many steps; unlimited if that cannot be known, because `max_steps` ends the training."""
-        epochs = 1
-        try:
-            while sum(self._updates_by_epoch(epochs)) < max_steps:
-                epochs *= 2
-            return next(n for n in range(1, epochs + 1) if sum(self._updates_by_epoch(n)) >= max_steps)
-        except InvalidInput:
-            return sys.maxsize
 
     # epochs and checkpoints -------------------------------------------------------------------------------------------
 
@@ -240,9 +226,9 @@ class CalibratedTrainer(Trainer):
             self.pruner.load_state_dict(self._fresh)
             return begin
         state = read_state(Path(resume_from_checkpoint) / STATE_FILE)
-        self.pruner.load_state_dict(state["pruner"], shared=True)
+        self.pruner.load_state_dict(state)
         if not self.args.ignore_data_skip:
-            self._batches_done = int(state["epoch"]["batches"])
+            self._batches_done = int(state["batches_done"])
         return self.pruner.epoch, self._batches_done
 
     # Trainer passes every argument by name; only three of the eleven matter here, so the signature is not repeated.
@@ -297,7 +283,7 @@ class CalibratedTrainer(Trainer):
             return
         share_scores(self.pruner)
         if self.args.should_save:
-            state = {"pruner": self.pruner.state_dict(), "epoch": {"batches": self._batches_done}}
+            state = {**self.pruner.state_dict(), "batches_done": self._batches_done}
             write_state(Path(output_dir) / STATE_FILE, state)
 
 
@@ -329,10 +315,8 @@ def _logits_of(outputs: Any) -> Tensor:
     elif isinstance(outputs, tuple | list):
         found = outputs[0]
     if not isinstance(found, Tensor):
-        returned: object = type(outputs).__name__
-        if isinstance(outputs, Mapping):
-            returned = sorted(outputs)
-        raise invalid("the model", "return 'logits', or logits first", returned, "Use a model for classification.")
+        way_out = "Use a model for classification."
+        raise invalid("the model", "return 'logits', or logits first", type(outputs).__name__, way_out)
     return found
 
 

@@ -8,10 +8,10 @@ unequal size. All ranks must call the loss equally often, and call backward on a
 """
 
 import inspect
+import operator
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from types import FunctionType
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import reduce
 from typing import Any, Self, cast
 
 import numpy as np
@@ -22,8 +22,6 @@ from calibrant.checks import labels, not_negative, require_tensor
 from calibrant.errors import InvalidInput, invalid
 from calibrant.losses.distributed import global_sum, is_distributed
 
-_TWO_LOGITS = "One logit z of a binary classifier is the same as two: torch.cat([torch.zeros_like(z), z], dim=1)."
-
 
 class Batch:
     """Logits `[B, K]`, targets and weights `[B]` of a minibatch, with what several losses share computed on first use.
@@ -31,8 +29,8 @@ class Batch:
     float64 stays; every other type becomes float32.
     """
 
-    def __init__(self, logits: Tensor, targets: Tensor, weights: Tensor | None, *, validate: bool = False) -> None:
-        check_batch(logits, targets, weights, validate=validate)
+    def __init__(self, logits: Tensor, targets: Tensor, weights: Tensor | None) -> None:
+        check_batch(logits, targets, weights)
         dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
         self.logits = logits.to(dtype)
         self.targets = targets.long()
@@ -40,6 +38,7 @@ class Batch:
         if weights is not None:
             self.weights = weights.to(dtype)
         self.size = logits.shape[0]
+        # Kept by hand, because torch.compile cannot look into functools.cached_property of Python 3.11.
         self._log_probabilities: Tensor | None = None
         self._probabilities: Tensor | None = None
         self._true_log: Tensor | None = None
@@ -81,70 +80,53 @@ class Batch:
         return losses.sum().reshape(1)
 
 
-def check_batch(logits: Tensor, targets: Tensor, weights: Tensor | None, *, validate: bool = False) -> None:
-    """Refuse what no loss can be computed from; values are looked at on the CPU, or if `validate` is set."""
+def check_batch(logits: Tensor, targets: Tensor, weights: Tensor | None) -> None:
+    """Refuse what no loss can be computed from; values are looked at on the CPU alone."""
     require_tensor("logits", logits)
     require_tensor("targets", targets)
     if is_distributed() and logits.shape[:1] == targets.shape == (0,):
         return  # of a batch with fewer samples than processes some get none, and take part in the sums all the same
-    _check_shapes(logits, targets, weights)
-    if torch.compiler.is_compiling() or not (validate or logits.device.type == "cpu"):
+    check_shapes(logits, targets, weights)
+    if torch.compiler.is_compiling() or logits.device.type != "cpu":
         return
-    try:
+    # Inside torch.func.vmap, or while a graph is traced, there are no values to look at.
+    with suppress(RuntimeError):
         labels("targets", targets, n_classes=logits.shape[1])
-        if weights is not None:
-            fine = (weights >= 0) & torch.isfinite(weights)
-            if not bool(fine.all()):
-                row = int((~fine).int().argmax())
-                raise invalid("weights", "be finite and not negative", f"{weights[row].item()} in row {row}")
-    except RuntimeError:  # inside torch.func.vmap, or while a graph is traced, there are no values to look at
-        if validate:
-            raise
+        if weights is not None and not bool(((weights >= 0) & torch.isfinite(weights)).all()):
+            raise invalid("weights", "be finite and not negative", f"{weights.min():g} to {weights.max():g}")
 
 
-def _check_shapes(logits: Tensor, targets: Tensor, weights: Tensor | None) -> None:
-    if logits.ndim != 2 or not logits.is_floating_point():
-        found = f"{logits.dtype} {tuple(logits.shape)}"
-        way_out = _as_rows(logits.shape, targets.shape)
-        raise invalid("logits", "be floating point of shape [batch, classes]", found, way_out)
-    n, n_classes = logits.shape
-    if n == 0:
-        raise invalid("logits", "hold at least one sample", "an empty batch", "Skip empty batches before the loss.")
-    if n_classes < 2:
-        raise invalid("logits", "have at least 2 classes", n_classes, _TWO_LOGITS)
-    labels("targets", targets, rows=n)
+def check_shapes(scores: Tensor, targets: Tensor, weights: Tensor | None = None, *, name: str = "logits") -> None:
+    """Refuse scores, targets and weights whose types and shapes do not fit; waits for no device."""
+    require_tensor(name, scores)
+    require_tensor("targets", targets)
+    shape = scores.shape
+    if not scores.is_floating_point() or len(shape) != 2 or shape[0] == 0 or shape[1] < 2:
+        rule = "be floating point of shape [batch, classes], with at least one row and two classes"
+        raise invalid(name, rule, f"{scores.dtype} {tuple(shape)}", _as_rows(shape, targets.shape, name))
+    labels("targets", targets, rows=shape[0])
     if weights is None:
         return
     require_tensor("weights", weights)
-    if not weights.is_floating_point() or weights.shape != (n,):
+    if not weights.is_floating_point() or weights.shape != shape[:1]:
         found = f"{weights.dtype} {tuple(weights.shape)}"
-        raise invalid("weights", f"be floating point of shape [{n}] like the rows of logits", found)
+        raise invalid("weights", f"be floating point of shape [{shape[0]}], one per row", found)
 
 
-def _as_rows(logits: torch.Size, targets: torch.Size) -> str:
-    """How to get one row per prediction from logits of another shape; empty if the shapes do not say."""
-    if len(logits) == 1 and targets == logits:
-        return "A binary classifier has two logits: torch.stack([torch.zeros_like(z), z], dim=1)."
-    if len(logits) < 3:
+def _as_rows(scores: torch.Size, targets: torch.Size, name: str) -> str:
+    """How to get one row per prediction from scores of another shape; empty if the shapes do not say."""
+    if len(targets) == 1 and scores in (targets, (*targets, 1)):
+        columns = "1 - p, p"
+        if name == "logits":
+            columns = "torch.zeros_like(z), z"
+        return f"Of two classes give both: torch.stack([{columns}], dim=1), each of shape (n,)."
+    if len(scores) < 3:
         return ""
-    if targets == (logits[0], *logits[2:]):
-        return "One row per pixel: loss(logits.movedim(1, -1).flatten(0, -2), targets.flatten())."
-    if targets == logits[:-1]:
-        return "One row per position: loss(logits.flatten(0, -2), targets.flatten())."
+    if targets == (scores[0], *scores[2:]):
+        return f"One row per pixel: {name}.movedim(1, -1).flatten(0, -2) and targets.flatten()."
+    if targets == scores[:-1]:
+        return f"One row per position: {name}.flatten(0, -2) and targets.flatten()."
     return ""
-
-
-def _own_code(inherited: Callable[..., Tensor], cls: type) -> Callable[..., Tensor]:
-    """The same function as a new code object.
-
-    torch.compile counts recompilations by code object and gives up after eight: were `forward` one object for all
-    classes, compiling the ninth loss of a process would fail.
-    """
-    old = cast("FunctionType", inherited)
-    own = FunctionType(old.__code__.replace(), old.__globals__, old.__name__, old.__defaults__, old.__closure__)
-    own.__kwdefaults__, own.__annotations__ = old.__kwdefaults__, old.__annotations__
-    own.__doc__, own.__module__, own.__qualname__ = old.__doc__, old.__module__, f"{cls.__qualname__}.{old.__name__}"
-    return own
 
 
 class Loss(nn.Module):
@@ -161,14 +143,7 @@ class Loss(nn.Module):
     0.2718
     """
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if "forward" not in cls.__dict__:
-            cls.forward = _own_code(cls.forward, cls)  # type: ignore[method-assign]  # meant: see there
-
-    def forward(
-        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None, *, validate: bool = False
-    ) -> Tensor:
+    def forward(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
         """The loss as a scalar.
 
         Args:
@@ -178,33 +153,23 @@ class Loss(nn.Module):
                 of weights, so that with importance weights 1/(1 - drop) an epoch's gradients add up to those of all
                 data, in expectation. Batch statistics ignore them: a weighted mean confidence would no longer be that
                 of the batch.
-            validate: Check values on an accelerator too, which makes the host wait. On the CPU they always are checked.
         """
-        terms = list(self.terms(logits, targets, weights, validate=validate).values())
-        total = terms[0]
-        for term in terms[1:]:
-            total = total + term
-        return total
+        return reduce(operator.add, self.terms(logits, targets, weights).values())
 
-    def terms(
-        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None, *, validate: bool = False
-    ) -> dict[str, Tensor]:
+    def terms(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> dict[str, Tensor]:
         """Each part of the sum, weighted as it enters it; they add up to the loss. Arguments as for the call."""
-        batch = Batch(logits, targets, weights, validate=validate)
+        batch = Batch(logits, targets, weights)
         parts = self.parts()
         with _full_precision(batch.logits.device.type):
             totals, count = _over_all_ranks([part.local_sums(batch) for part, _ in parts], batch)
             values: dict[str, Tensor] = {}
-            for (part, factors), total in zip(parts, totals, strict=True):
-                value = part.value(total, count, batch)
-                for factor in factors:
-                    value = value * factor
-                values[_unique(part.name, values)] = value
+            for (part, factor), total in zip(parts, totals, strict=True):
+                values[_unique(part.name, values)] = part.value(total, count, batch) * factor
         return values
 
-    def parts(self) -> list[tuple["Loss", list[Tensor]]]:
-        """The single losses in this one, each with the factors (0-dim tensors) that multiply it."""
-        return [(self, [])]
+    def parts(self) -> list[tuple["Loss", float]]:
+        """The single losses in this one, each with the factor that multiplies it."""
+        return [(self, 1.0)]
 
     def local_sums(self, batch: Batch) -> Tensor:
         """What has to be added up over all ranks, as a 1-dimensional tensor."""
@@ -253,7 +218,7 @@ class Loss(nn.Module):
         return NotImplemented
 
     def __mul__(self, factor: float) -> "ScaledLoss":
-        # float() would also take a tensor, and cut its gradient without a word.
+        # float() would also take a tensor, and cut its gradient.
         if not isinstance(factor, int | float | np.number):
             return NotImplemented
         return ScaledLoss(self, float(factor))
@@ -262,48 +227,17 @@ class Loss(nn.Module):
 
 
 class ScaledLoss(Loss):
-    """`factor * loss`. The factor is a 0-dim tensor, so a captured CUDA graph reads it anew at every replay.
-
-    Move the criterion to the model's device (`criterion.to(device)`) before capturing; change the factor in place with
-    `set_factor`. It is a setting and not a state: no `state_dict` holds it.
-
-    >>> from calibrant.losses import DCA
-    >>> penalty = 0.5 * DCA()
-    >>> penalty.set_factor(2.0)
-    >>> float(penalty.factor)
-    2.0
-    """
-
-    factor: Tensor
+    """`factor * loss`."""
 
     def __init__(self, loss: Loss, factor: float) -> None:
         super().__init__()
         self.loss = loss
-        self._value = _checked(factor)
-        self.register_buffer("factor", torch.tensor(self._value, dtype=torch.float32), persistent=False)
+        way_out = "Every loss here is minimised as it stands; EntropyPenalty is already the negative entropy."
+        self.factor = not_negative("factor of a loss", factor, way_out)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Go where the module goes, but stay in float32: in half precision 0.1 is 0.09998 and 1e-8 is 0."""
-        factor = self.factor
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch's
-        # A meta tensor holds no number to go anywhere with.
-        if factor.is_meta:
-            factor = torch.tensor(self._value)
-        self.factor = factor.to(self.factor.device)
-        return self
-
-    def set_factor(self, factor: float) -> None:
-        """Change the factor in place, also between two replays of a CUDA graph."""
-        self._value = _checked(factor)
-        self.factor.fill_(self._value)
-
-    def parts(self) -> list[tuple[Loss, list[Tensor]]]:
+    def parts(self) -> list[tuple[Loss, float]]:
         """The parts of the scaled loss, each with this factor too."""
-        return [(part, [*factors, self.factor]) for part, factors in self.loss.parts()]
-
-    def extra_repr(self) -> str:
-        """Show the factor."""
-        return f"factor={float(self.factor):g}"
+        return [(part, factor * self.factor) for part, factor in self.loss.parts()]
 
 
 class LossSum(Loss):
@@ -320,7 +254,7 @@ class LossSum(Loss):
             else:
                 self.summands.append(loss)
 
-    def parts(self) -> list[tuple[Loss, list[Tensor]]]:
+    def parts(self) -> list[tuple[Loss, float]]:
         """All parts, in the order in which they were added."""
         summands = cast("list[Loss]", list(self.summands))
         return [part for loss in summands for part in loss.parts()]
@@ -353,11 +287,6 @@ def _unique(name: str, taken: dict[str, Tensor]) -> str:
         number += 1
         unique = f"{name}_{number}"
     return unique
-
-
-def _checked(factor: float) -> float:
-    way_out = "Every loss here is minimised as it stands; EntropyPenalty is already the negative entropy."
-    return not_negative("factor of a loss", factor, way_out)
 
 
 def balanced_loss(loss: Loss, balance: str, targets: Tensor, n_classes: int) -> Loss:
@@ -393,9 +322,7 @@ class BalancedLoss(Loss):
             if values is not None:
                 self.register_buffer(name, values.float(), persistent=False)
 
-    def terms(
-        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None, *, validate: bool = False
-    ) -> dict[str, Tensor]:
+    def terms(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> dict[str, Tensor]:
         """The terms of the loss inside."""
         if self.class_weights is not None:
             of_class = self.class_weights[targets]
@@ -404,8 +331,8 @@ class BalancedLoss(Loss):
             weights = of_class
         if self.adjustment is not None:
             logits = logits + self.adjustment.to(logits.dtype)
-        return self.loss.terms(logits, targets, weights, validate=validate)
+        return self.loss.terms(logits, targets, weights)
 
-    def parts(self) -> list[tuple[Loss, list[Tensor]]]:
+    def parts(self) -> list[tuple[Loss, float]]:
         """Those of the loss inside."""
         return self.loss.parts()

@@ -113,24 +113,15 @@ class MMCE(Loss):
 
     Args:
         width: Of the Laplacian kernel `exp(-|r_i - r_j| / width)`, positive. 0.4 is the authors'.
-        weighted: Right and wrong predictions each count as one group of weight 1 (the form used for training); 0 with
-            zero gradient for a batch that is all right or all wrong. False: every sample counts alike.
-        root: Take the square root of the pair sum. None: as published, only if weighted.
-        capacity: Largest batch of any rank. Only for ranks on accelerators: without it the ranks exchange their batch
-            sizes and the host waits for that, which cannot be captured in a CUDA graph.
+        weighted: Right and wrong predictions each count as one group of weight 1, and the root of the pair sum is taken
+            (the form used for training); 0 with zero gradient for a batch that is all right or all wrong. False: every
+            sample counts alike, and the sum is left as it is.
     """
 
-    def __init__(
-        self, width: float = 0.4, *, weighted: bool = True, root: bool | None = None, capacity: int | None = None
-    ) -> None:
+    def __init__(self, width: float = 0.4, *, weighted: bool = True) -> None:
         super().__init__()
         self.width = positive("width", width)
-        self.weighted = bool(weighted)
-        self.root, self.capacity = bool(root), capacity
-        if root is None:
-            self.root = self.weighted
-        if capacity is not None:
-            whole("capacity", capacity, 1)
+        self.weighted = weighted
 
     def local_sums(self, batch: Batch) -> Tensor:
         """Nothing: pairs across ranks need the samples themselves."""
@@ -140,12 +131,12 @@ class MMCE(Loss):
         """The kernel sum over all pairs of the global batch."""
         confidence, correct = batch.top
         rows = torch.stack((confidence, correct, torch.ones_like(correct)), dim=1)
-        confidence, correct, present = global_rows(rows, capacity=self.capacity).unbind(dim=1)
+        confidence, correct, present = global_rows(rows).unbind(dim=1)
         weights = self._signed_weights(confidence, correct, present)
         kernel = torch.exp((confidence.unsqueeze(1) - confidence).abs() / -self.width)
         # A squared norm, never negative but for rounding.
         square = weights @ (kernel @ weights)
-        if self.root:
+        if self.weighted:
             return _safe_sqrt(square)
         return square
 

@@ -6,8 +6,6 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from calibrant.errors import invalid
-
 
 def is_distributed() -> bool:
     """Whether a default process group with more than one rank exists."""
@@ -92,22 +90,17 @@ class _GlobalRows(torch.autograd.Function):
         return _sum_of_gradients(gradients[0]).narrow(0, rank() * ctx.rows, ctx.rows)
 
 
-def global_rows(local: Tensor, *, capacity: int | None = None) -> Tensor:
+def global_rows(local: Tensor) -> Tensor:
     """Join the rows of all ranks in the order of ranks; differentiable; the identity without a process group.
 
-    Ranks may hold different numbers of rows: each is padded with zeros to `capacity`. With None the ranks agree on the
-    largest number first, and the host waits for that. A column of ones tells real rows from padding. Gradients follow
-    the convention of `global_sum`.
+    Ranks may hold different numbers of rows: each is padded with zeros to the largest, on which they agree first (the
+    host waits for that). A column of ones tells real rows from padding. Gradients follow the convention of
+    `global_sum`.
     """
     if not is_distributed():
         return local
-    n = local.shape[0]
-    if capacity is None:
-        most = torch.tensor(n, device=local.device)
-        dist.all_reduce(most, op=dist.ReduceOp.MAX)
-        capacity = int(most)
-    elif n > capacity:
-        raise invalid("capacity", "be at least the number of rows of every rank", capacity, f"This rank holds {n}.")
-    padding = local.new_zeros((capacity - n, *local.shape[1:]))
+    most = torch.tensor(local.shape[0], device=local.device)
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    padding = local.new_zeros((int(most) - local.shape[0], *local.shape[1:]))
     result: Tensor = _GlobalRows.apply(torch.cat((local, padding)))  # type: ignore[no-untyped-call]  # torch's
     return result

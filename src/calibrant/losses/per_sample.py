@@ -222,12 +222,10 @@ class AdaFocal(PerSampleLoss):
         self.n_bins = whole("n_bins", n_bins, 1)
         self.switch, self.rate = positive("switch", switch), positive("rate", rate)
         self.lowest, self.highest = number("lowest", lowest), number("highest", highest)
-        if not self.lowest <= -self.switch:
-            raise invalid("lowest", f"be at most -switch ({-self.switch:g})", lowest)
-        if not self.highest >= self.switch:
-            raise invalid("highest", f"be at least switch ({self.switch:g})", highest)
-        if not self.lowest <= number("gamma", gamma) <= self.highest:
-            raise invalid("gamma", f"lie in [{self.lowest:g}, {self.highest:g}]", gamma)
+        ordered = self.lowest <= -self.switch and self.switch <= self.highest
+        if not (ordered and self.lowest <= number("gamma", gamma) <= self.highest):
+            rule = "satisfy lowest <= -switch, switch <= highest and lowest <= gamma <= highest"
+            raise invalid("AdaFocal", rule, f"{lowest}, {switch}, {highest} and {gamma}")
         self.register_buffer("gammas", torch.full((self.n_bins,), float(gamma)))
         # Where one bin ends and the next begins. Equally wide until the first validation: all exponents are alike.
         self.register_buffer("edges", torch.arange(1, self.n_bins) / self.n_bins)
@@ -253,7 +251,7 @@ class AdaFocal(PerSampleLoss):
         confidence less the accuracy of a bin, its exponent becomes `gamma * exp(rate * g)` if it is positive, else
         `gamma * exp(-rate * g)`; one that is then smaller than `switch` becomes `switch` with the other sign.
         """
-        check_batch(logits, targets, None, validate=True)
+        check_batch(logits.cpu(), targets.cpu(), None)
         if not bool(torch.isfinite(logits).all()):
             raise invalid("logits", "be finite", "NaN or infinity")
         confidence, predicted = torch.softmax(logits.detach().cpu().double(), dim=1).max(dim=1)

@@ -15,11 +15,10 @@ from calibrant.pruning.policies import (
 from calibrant.pruning.pruner import ConfidencePruner
 from calibrant.pruning.quotas import Quota
 from calibrant.pruning.sampling import Indexed
-from calibrant.pruning.timetable import AtEpochs, Every
+from calibrant.pruning.timetable import Every
 from calibrant.runs import load_audit
 
 __all__ = [
-    "AtEpochs",
     "Choice",
     "ConfidencePruner",
     "EasyHard",

@@ -4,16 +4,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import floor
-from typing import ClassVar, Literal, Self, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from calibrant.checks import number, positive
-from calibrant.errors import did_you_mean, invalid
-from calibrant.pruning.quotas import Keys, Mask, Quota, exact_fraction, lowest, quota
+from calibrant.errors import invalid
+from calibrant.pruning.quotas import Keys, Mask, Quota, above_floor, exact_fraction, lowest, quota
 
 Scores = Mapping[str, NDArray[np.float32]]
 Weighting = Literal["full", "mean", "none"]
@@ -63,6 +62,8 @@ class PruningPolicy(ABC):
     """Columns of the score table that are needed beyond the base ones."""
     uses_scores: ClassVar[bool] = True
     """Whether the choice depends on what was observed."""
+    within_batch: bool = False
+    """Whether the policy acts inside minibatches: then the pool says which of them each sample was in."""
     free: ClassVar[str] = ""
     """The field that a budget solves for. Empty: the policy has its own rate, and a budget is refused."""
 
@@ -72,14 +73,9 @@ class PruningPolicy(ABC):
         return self.redraws
 
     @property
-    def within_batch(self) -> bool:
-        """Whether the policy acts inside minibatches, so that the numbers are not known ahead."""
-        return False
-
-    @property
     def known_ahead(self) -> bool:
         """Whether `quota` says how many leave. If not, it says how many may, and `choose` returns its own quota."""
-        return not self.within_batch
+        return True
 
     @abstractmethod
     def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
@@ -91,7 +87,7 @@ class PruningPolicy(ABC):
 
     def most(self, sizes: Sequence[int], minimum: int) -> list[int]:
         """Return the most samples of each class that may leave a pool of these sizes under a budget."""
-        return [max(size - minimum, 0) for size in sizes]
+        return _down_to(minimum, sizes).leave
 
     def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> "PruningPolicy":
         """Return a copy whose free rate lets `leave` samples leave, on average over the draws.
@@ -101,6 +97,8 @@ class PruningPolicy(ABC):
         that redraws takes part if it names its free rate in `free`. Override this if that rate is no share of all
         samples.
         """
+        if not self.known_ahead:
+            return self  # it counts what rests by itself
         copy: PruningPolicy = replace(self, **{self.free: float(leave / sum(sizes))})  # type: ignore[type-var]
         return copy
 
@@ -156,8 +154,8 @@ class LowestConfidence(_Cut):
         within: "dataset" follows Procedure 1. "batch" is the reading of the paper's remark on batch sizes: the lowest
             `floor(fraction * n_kb)` of class `k` inside each minibatch `b` of the last epoch leave. The number that
             leaves is then not known ahead, and the pruner needs `batch_size`.
-        readmit: False is the pseudo-code: what left stays out. True selects anew from the full set at each cut. Samples
-            that rest keep their last score unless `scoring` measures them again.
+        readmit: False is the pseudo-code: what left stays out. True selects anew from the full set at each cut; the
+            pruner's `step` then scores the samples that rest.
 
     >>> LowestConfidence(0.1).quota([50, 9], minimum=1).leave
     [5, 0]
@@ -173,9 +171,20 @@ class LowestConfidence(_Cut):
             raise invalid("readmit", "be False with within='batch'", True, "A sample that rests is in no minibatch.")
 
     @property
-    def within_batch(self) -> bool:
+    def within_batch(self) -> bool:  # type: ignore[override]  # it follows from a field
         """Whether the cut is made inside each minibatch."""
         return self.within == "batch"
+
+    @property
+    def known_ahead(self) -> bool:
+        """Whether the number that leaves follows from the class sizes."""
+        return not self.within_batch
+
+    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
+        """Return `floor(fraction * n_k)` of each class; inside minibatches the most that may leave."""
+        if self.within_batch:
+            return _down_to(minimum, sizes)
+        return super().quota(sizes, minimum)
 
     def keys(self, scores: Scores) -> Keys:
         """Return the confidence."""
@@ -258,20 +267,19 @@ class Unbiased(PruningPolicy):
     def __post_init__(self) -> None:
         _check_weighting(self.weights)
         exact_fraction("drop", self.drop)
-        _part_or_all("share", self.share)
+        exact_fraction("share", self.share, or_one=True)
 
     def _well_learned(self, sizes: Sequence[int]) -> list[int]:
-        return quota(_part_or_all("share", self.share), sizes, 0).wanted
+        return quota(exact_fraction("share", self.share, or_one=True), sizes, 0).wanted
 
     def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
         """Return `floor(drop * floor(share * n_k))` of each class, limited by the class floor."""
         wanted = quota(exact_fraction("drop", self.drop), self._well_learned(sizes), 0).wanted
-        return Quota([min(w, max(n - minimum, 0)) for w, n in zip(wanted, sizes, strict=True)], wanted)
+        return above_floor(wanted, sizes, minimum)
 
     def most(self, sizes: Sequence[int], minimum: int) -> list[int]:
         """Return nine tenths of the well-learned, limited by the class floor."""
-        learned = self._well_learned(sizes)
-        return [max(min(9 * m // 10, n - minimum), 0) for m, n in zip(learned, sizes, strict=True)]
+        return above_floor([9 * m // 10 for m in self._well_learned(sizes)], sizes, minimum).leave
 
     def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> "Unbiased":
         """Return a copy with the `drop` that lets so many rest; `share` stays."""
@@ -302,8 +310,7 @@ class OnePool(PruningPolicy):
 
     def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
         """Return the most that may rest: all down to the class floor."""
-        most = [max(size - minimum, 0) for size in sizes]
-        return Quota(most, most)
+        return _down_to(minimum, sizes)
 
 
 @dataclass(frozen=True)
@@ -329,11 +336,7 @@ class _Resting(OnePool):
 
     def most(self, sizes: Sequence[int], minimum: int) -> list[int]:
         """Return nine tenths of each class, limited by the class floor."""
-        return [max(min(int(_MOST * size), size - minimum), 0) for size in sizes]
-
-    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> Self:  # noqa: ARG002 (PruningPolicy's)
-        """Return the policy: under a budget it counts."""
-        return self
+        return above_floor([int(_MOST * size) for size in sizes], sizes, minimum).leave
 
     @abstractmethod
     def qualify(self, scores: Scores) -> Mask:
@@ -346,15 +349,14 @@ class _Resting(OnePool):
         count = int(may.sum())
         if pool.asked is None:
             rests = may & (order < self.ratio)
-            quota = _above_floor(rests, pool, n_classes=len(leave))
-            weight = 1 / (1 - self.ratio)
         else:
-            resting = min(pool.asked, int(_MOST * count))
-            rests = lowest(order, (~may).astype(np.int64), [resting, 0])
-            quota = _above_floor(rests, pool, n_classes=len(leave))
-            weight = count / max(count - int(rests.sum()), 1)
-        weights = np.where(rests, 0, np.where(may, weight, 1)).astype(np.float32)
-        return Choice(~rests, _weigh(weights, self.weights), quota)
+            rests = lowest(order, (~may).astype(np.int64), [min(pool.asked, int(_MOST * count)), 0])
+        choice = _choice(rests, pool, len(leave))
+        weight = 1 / (1 - self.ratio)
+        if pool.asked is not None:
+            weight = count / max(int((may & choice.stay).sum()), 1)
+        weights = np.where(choice.stay, np.where(may, weight, 1), 0).astype(np.float32)
+        return replace(choice, weights=_weigh(weights, self.weights))
 
 
 @dataclass(frozen=True)
@@ -406,7 +408,8 @@ class EasyHard(_Resting):
 class OrderDP(OnePool):
     """Each epoch a random pool is drawn, and the samples of it with the largest last losses train (Jin et al. 2026).
 
-    The pool has `s = floor(pool * n)` samples, of which `q = floor(top * s)` train, all with weight 1.
+    The pool has `s = floor(pool * n)` samples, of which `q = floor(top * s)` train, all with weight 1. Under a budget
+    the pool holds at least as many samples as train.
 
     Args:
         pool: Part of all samples that is drawn, in (0, 1].
@@ -419,32 +422,20 @@ class OrderDP(OnePool):
 
     def __post_init__(self) -> None:
         exact_fraction("top", self.top)
-        _part_or_all("pool", self.pool)
-
-    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> Self:
-        """Return the policy. Raise if the pool is too small for the samples that must train."""
-        samples = sum(sizes)
-        if samples - floor(leave) > self._size(samples):
-            share = float(1 - leave / samples)
-            raise invalid("pool", f"hold the {share:.3g} of all samples that train with this budget", self.pool)
-        return self
-
-    def _size(self, samples: int) -> int:
-        return int(_part_or_all("pool", self.pool) * samples)
+        exact_fraction("pool", self.pool, or_one=True)
 
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
         """Let all samples rest but the top of a random pool."""
         n = len(pool.targets)
-        size = self._size(n)
-        drawn = np.sort(torch.randperm(n, generator=pool.generator)[:size].numpy())
-        if pool.asked is None:
-            train = int(exact_fraction("top", self.top) * size)
-        else:
+        size = int(exact_fraction("pool", self.pool, or_one=True) * n)
+        train = int(exact_fraction("top", self.top) * size)
+        if pool.asked is not None:
             train = n - pool.asked
+            size = max(size, train)
+        drawn = np.sort(torch.randperm(n, generator=pool.generator)[:size].numpy())
         rests = np.ones(n, dtype=np.bool_)
         rests[drawn] = ~lowest(-pool.scores["loss"][drawn], np.zeros(size, dtype=np.int64), [train])
-        quota = _above_floor(rests, pool, n_classes=len(leave))
-        return Choice(~rests, quota=quota)
+        return _choice(rests, pool, len(leave))
 
 
 @dataclass(frozen=True)
@@ -485,8 +476,7 @@ class Selective(OnePool):
         if out is None:
             out = int(exact_fraction("fraction", self.fraction) * n)
         rests = ~systematic(scaled_to(size**self.power, n - out), n - out, pool.generator)
-        quota = _above_floor(rests, pool, n_classes=len(leave))
-        return Choice(~rests, quota=quota)
+        return _choice(rests, pool, len(leave))
 
 
 def scaled_to(chance: NDArray[np.float64], total: int) -> NDArray[np.float64]:
@@ -524,13 +514,13 @@ def systematic(chance: NDArray[np.float64], total: int, generator: torch.Generat
     return drawn
 
 
-def _above_floor(rests: Mask, pool: Snapshot, *, n_classes: int) -> Quota:
-    """Bring random samples back, in place, if a class would get smaller than its floor."""
+def _choice(rests: Mask, pool: Snapshot, n_classes: int) -> Choice:
+    """Let these samples rest; random ones come back if a class would get smaller than its floor."""
     wanted = np.bincount(pool.targets[rests], minlength=n_classes)
     sizes = np.bincount(pool.targets, minlength=n_classes)
-    allowed = np.minimum(wanted, np.maximum(sizes - pool.floor, 0))
-    rests[rests] = lowest(_random_keys(int(rests.sum()), pool.generator), pool.targets[rests], allowed)
-    return Quota(allowed.tolist(), wanted.tolist())
+    quota = above_floor(wanted.tolist(), sizes.tolist(), pool.floor)
+    rests[rests] = lowest(_random_keys(int(rests.sum()), pool.generator), pool.targets[rests], quota.leave)
+    return Choice(~rests, quota=quota)
 
 
 def _random_keys(n: int, generator: torch.Generator) -> Keys:
@@ -538,17 +528,15 @@ def _random_keys(n: int, generator: torch.Generator) -> Keys:
     return torch.randperm(n, generator=generator).numpy()
 
 
-def _part_or_all(name: str, value: float) -> Fraction:
-    """Return an exact fraction in (0, 1]."""
-    if number(name, value) == 1:
-        return Fraction(1)
-    return exact_fraction(name, value)
+def _down_to(minimum: int, sizes: Sequence[int]) -> Quota:
+    """Return the most that may leave."""
+    most = [max(size - minimum, 0) for size in sizes]
+    return Quota(most, most)
 
 
 def _check_weighting(weights: object) -> None:
-    known = get_args(Weighting)
-    if weights not in known:
-        raise invalid("weights", "be full, mean or none", repr(weights), did_you_mean(str(weights), known))
+    if weights not in get_args(Weighting):
+        raise invalid("weights", "be full, mean or none", repr(weights))
 
 
 def _weigh(weights: NDArray[np.float32], how: Weighting) -> NDArray[np.float32] | None:

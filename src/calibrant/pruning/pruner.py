@@ -3,9 +3,8 @@
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,22 +24,14 @@ from calibrant.pruning.pruning_state import (
     collective_device,
     find_suspects,
 )
-from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, Sharding, batch_numbers, generator_for, steps_in
-from calibrant.pruning.timetable import Schedule, Timetable, anneal_epochs
+from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, batch_numbers, generator_for, steps_in
+from calibrant.pruning.timetable import Every, Timetable, anneal_epochs
 from calibrant.runs import PruningAudit, save_audit
 
-Scoring = Literal["batches", "resting", "all"]
-"""Where the scores at a cut come from.
-
-`batches`: from the training batches, without any further pass. `resting`: samples that rest are passed through the
-network before each cut, the others keep their score. `all`: every sample that competes is passed through the network
-before each cut, and this alone is its score ("the model's performance is measured over the training dataset").
-"""
 Scorer = Callable[[Tensor], Iterable[tuple[Tensor, Tensor]]]
 """Takes indices, int64 on the CPU, and yields batches `(indices, logits)` that hold each of them once."""
 _MOST_CLASSES = 2**20
 """A hash or an id that is given as a label would ask for a table of its size."""
-_UNSCORED = "were not scored since they left, so that hardly any can return; see scoring='resting'"
 
 
 class ConfidencePruner:
@@ -59,13 +50,10 @@ class ConfidencePruner:
         anneal: Final epochs on all data with weight 1: a number, or a fraction of `epochs` (rounded up).
         minimum_per_class: No class is pruned below this.
         budget: Share of `epochs * n` that may be trained on, exactly: the policy's free rate is solved for it.
-        scoring: See `Scoring`. `step` then takes `score`.
         n_classes: Number of classes K, the columns of the logits. None: one more than the largest target, and a class
             without samples is an error.
         batch_size: Samples of one rank's batch: several ranks then repeat samples only if it cannot be avoided. Needed
             for `LowestConfidence(within="batch")`.
-        device: Where the tables are; see `to`.
-        validate: Check indices on a GPU too, which waits for it. On the CPU they are always checked.
 
     >>> from calibrant.pruning import ConfidencePruner, Every, LowestConfidence
     >>> pruner = ConfidencePruner([0, 0, 1, 1], policy=LowestConfidence(0.5), schedule=Every(1))
@@ -80,18 +68,15 @@ class ConfidencePruner:
         targets: Tensor | NDArray[Any] | Sequence[int],
         *,
         policy: PruningPolicy | None = None,
-        schedule: Schedule | None = None,
+        schedule: Every | None = None,
         ema: float = 0.3,
         seed: int = 0,
         epochs: int | None = None,
         anneal: float = 0,
         minimum_per_class: int = 1,
         budget: float = 1.0,
-        scoring: Scoring = "batches",
         n_classes: int | None = None,
         batch_size: int | None = None,
-        device: torch.device | str | None = None,
-        validate: bool = False,
     ) -> None:
         self._labels, sizes = _checked_targets(targets, n_classes)
         if not 0 < number("ema", ema) <= 1:
@@ -108,23 +93,18 @@ class ConfidencePruner:
             columns = policy.columns
             if policy.within_batch and batch_size is None:
                 raise invalid("batch_size", f"be given with {policy}", None)
-        check_scoring(scoring, policy)
         if epochs is not None:
             self.timetable.warn_if_idle(epochs, stacklevel=2)
         self.samples = len(self._labels)
         self.n_classes = len(sizes)
         self.seed = whole("seed", seed, 0)
         self.batch_size = batch_size
-        self.validate = validate
-        self.scoring = scoring
         self.scored = 0
         # Samples of a batch over all ranks, if their parts differ in size.
         self.global_batch_size: int | None = None
         self.table = ScoreTable(torch.from_numpy(self._labels), ema=float(ema), extra=columns)
         self._state = PruningState(self._labels, sizes)
-        self._targets_digest = hashlib.sha256(self._labels.data).hexdigest()
-        if device is not None:
-            self.to(device)
+        self._targets_digest = hashlib.sha256(self._labels.data).hexdigest()[:16]
 
     # While training.
 
@@ -160,28 +140,21 @@ class ConfidencePruner:
     def _on_device(self, indices: Tensor) -> Tensor:
         """Return the indices on the device of the tables. Their range is checked if that costs no wait."""
         require_tensor("indices", indices)
-        if indices.dtype not in {torch.int64, torch.int32}:
-            raise invalid("indices", "be int64", indices.dtype)
-        if indices.ndim != 1:
-            raise invalid("indices", "have shape (batch,)", tuple(indices.shape))
-        free = indices.device.type == "cpu" or self.validate
-        if free and not torch.compiler.is_compiling() and len(indices):
-            low, high = int(indices.min()), int(indices.max())
-            rule = f"lie in 0..{self.samples - 1}"
-            if low < 0:
-                raise invalid("indices", rule, low)
-            if high >= self.samples:
-                raise invalid("indices", rule, high, "Wrap what the loader reads, outermost: Indexed(Subset(...)).")
+        if indices.dtype not in {torch.int64, torch.int32} or indices.ndim != 1:
+            raise invalid("indices", "be int64 of shape (batch,)", f"{indices.dtype} {tuple(indices.shape)}")
+        if indices.device.type == "cpu" and not torch.compiler.is_compiling():
+            outside = indices[(indices < 0) | (indices >= self.samples)]
+            if len(outside):
+                way_out = "Wrap what the loader reads, outermost: Indexed(Subset(...))."
+                raise invalid("indices", f"lie in 0..{self.samples - 1}", int(outside[0]), way_out)
         return indices.to(self.device, torch.int64, non_blocking=True)
 
     def _check_logits(self, logits: Tensor, rows: int) -> None:
         """Raise if logits do not fit the indices or the classes. Only shapes are looked at."""
         require_tensor("logits", logits)
         if logits.ndim != 2 or logits.shape[1] != self.n_classes:
-            way_out = ""
-            if logits.ndim == 2 and logits.shape[1] > self.n_classes:
-                way_out = f"Make the pruner with n_classes={logits.shape[1]} if some classes have no samples."
-            elif self.n_classes == 2 and logits.shape == (rows, 1):
+            way_out = "Make the pruner with n_classes= if some classes have no samples."
+            if self.n_classes == 2 and logits.shape == (rows, 1):
                 way_out = "One logit z is the same as two: torch.cat([torch.zeros_like(z), z], dim=1)."
             raise invalid("logits", f"have shape (batch, {self.n_classes})", tuple(logits.shape), way_out)
         if rows != len(logits):
@@ -193,8 +166,8 @@ class ConfidencePruner:
         """End the epoch: merge the ranks' scores, and decide which samples train next.
 
         Args:
-            score: Called before a cut if `scoring` is not "batches", with the indices that this rank must score. It
-                passes them through the network, without gradients, and yields batches `(indices, logits)`. How many
+            score: Called before a cut of a policy with `readmit`, with the resting samples that this rank must score.
+                It passes them through the network, without gradients, and yields batches `(indices, logits)`. How many
                 samples all ranks scored in this step is then `scored`.
         """
         many = distributed.is_distributed()
@@ -204,7 +177,7 @@ class ConfidencePruner:
         action = self.timetable.action(state.epoch + 1)
         trained = state.kept_sizes
         self.scored = 0
-        if action == "cut" and self.scoring != "batches":
+        if action == "cut" and self.timetable.from_all:
             self.scored = self._score(score)
         if action in {"cut", "draw"}:
             self._prune(redraw=action == "draw")
@@ -216,24 +189,17 @@ class ConfidencePruner:
             self._assert_ranks_agree()
 
     def _score(self, scorer: Scorer | None) -> int:
-        """Score what competes at a cut, each rank a part. Return how many samples all ranks scored."""
+        """Score the resting samples, each rank a part. Return how many samples all ranks scored."""
+        wanted = self.resting
         if scorer is None:
             way_out = "Call pruner.step(score=...): docs/pruning.md shows how."
-            raise invalid("score", f"be given to step() with scoring={self.scoring!r}", None, way_out)
-        assert self.timetable.policy is not None
-        if self.scoring == "resting":
-            wanted = self.resting
-        elif self.timetable.policy.from_all:
-            wanted = torch.arange(self.samples)
-        else:
-            wanted = self.kept
+            raise invalid("score", f"be given to step() with {self.timetable.policy}", None, way_out)
         mine = wanted[distributed.rank() :: distributed.world_size()]
         found = 0
         if len(mine):
             for indices, logits in scorer(mine):
                 self._check_logits(logits, len(indices))
-                rows = indices.to(self.device)
-                self.table.catch_up(rows, logits.detach(), finished=self.epoch + 1, anew=self.scoring == "all")
+                self.table.catch_up(indices.to(self.device), logits.detach(), finished=self.epoch + 1)
                 found += len(indices)
         if found != len(mine):
             raise CalibrantError(f"score gave logits for {found} samples, but was asked for {len(mine)}.")
@@ -246,22 +212,14 @@ class ConfidencePruner:
         policy = self.timetable.policy
         state = self._state
         assert policy is not None
-        mask = state.mask()
-        if policy.from_all and not redraw:
-            stale = int((self.table.column("count")[~mask] <= state.epoch).sum())
-            if stale:
-                state.note(f"{stale} samples that rest {_UNSCORED}", topic=_UNSCORED)
-        pool = np.arange(self.samples) if policy.from_all else np.flatnonzero(mask)
+        pool = np.arange(self.samples) if policy.from_all else np.flatnonzero(state.mask())
         sizes = self.timetable.pool(state.kept_sizes)
         quota = self.timetable.quota(self.epoch + 1, sizes, rested=state.rested())
-        limits = quota.leave
-        if policy.within_batch:
-            limits = [max(n - self.timetable.minimum, 0) for n in sizes]
         asked = None if self.timetable.rest is None else sum(quota.leave)
-        choice = _checked_choice(policy, self._snapshot(pool, policy, asked), limits)
+        choice = _checked_choice(policy, self._snapshot(pool, policy, asked), quota.leave)
         state.note_refusals(choice.quota or quota, self.timetable.minimum)
         # If scores decide how many leave, an epoch in which no sample does is nothing to report.
-        if choice.stay.all() and (policy.known_ahead or policy.within_batch):
+        if choice.stay.all() and (policy.known_ahead or not redraw):
             state.note("no sample left: every class is too small for the policy's fraction or the class floor")
         stay = np.zeros(self.samples, dtype=np.bool_)
         stay[pool] = choice.stay
@@ -360,24 +318,9 @@ class ConfidencePruner:
         kept = self.kept
         return kept[torch.randperm(len(kept), generator=generator_for(self.seed, self.epoch, ORDER))]
 
-    def order(self, **sharding: Any) -> Tensor:
-        """Return this rank's indices in order, int64, on the CPU: what `sampler` with the same arguments yields."""
-        return self._sharding(**sharding).take(self.global_order())
-
-    def _sharding(
-        self,
-        batch_size: int | None = None,
-        drop_last: bool = False,
-        rank: int | None = None,
-        world_size: int | None = None,
-    ) -> Sharding:
-        if batch_size is None:
-            batch_size = self.batch_size
-        if rank is None:
-            rank = distributed.rank()
-        if world_size is None:
-            world_size = distributed.world_size()
-        return Sharding(rank, world_size, batch_size, drop_last)
+    def order(self) -> Tensor:
+        """Return this rank's indices in order, int64, on the CPU: what `sampler()` yields."""
+        return self.sampler().order()
 
     def sampler(
         self,
@@ -390,13 +333,12 @@ class ConfidencePruner:
         """Return a sampler for `DataLoader`; one for the whole training.
 
         Args:
-            batch_size: Per rank. None: that of the pruner. See `Sharding` for what it avoids.
+            batch_size: Per rank. None: that of the pruner. Ranks then repeat as few samples as possible.
             drop_last: Set it if the `DataLoader` has it and there are several ranks.
             rank: This process's rank. None: that of `torch.distributed`.
             world_size: Number of ranks. None: that of `torch.distributed`.
         """
-        sharding = partial(self._sharding, batch_size, drop_last, rank, world_size)
-        return KeptSampler(self, sharding)
+        return KeptSampler(self, batch_size or self.batch_size or 1, drop_last, rank, world_size)
 
     def samples_by_epoch(self, epochs: int) -> list[int]:
         """Return the number of samples that each of the first `epochs` epochs trains on, exactly."""
@@ -427,7 +369,6 @@ class ConfidencePruner:
             "epochs": self.timetable.epochs,
             "anneal": self.timetable.anneal,
             "minimum_per_class": self.timetable.minimum,
-            "scoring": self.scoring,
             "rest": repr(self.timetable.rest),
         }
 
@@ -435,26 +376,19 @@ class ConfidencePruner:
         """Return a copy of the state: tensors on the CPU, and plain values that JSON can hold."""
         return {
             "rows": self.table.rows.cpu().clone(),
-            "shared_count": self.table.shared_count.cpu().clone(),
             **self._state.state_dict(),
             "settings": self.settings(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True, shared: bool = False) -> None:
-        """Continue from a saved state, in place: the tables keep their storage.
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state_dict` gave, in place: the tables keep their storage.
 
-        Args:
-            state: What `state_dict` gave.
-            strict: Refuse a state that was made with other settings. Size, classes and targets must agree in any case.
-            shared: All ranks held the same rows when the state was saved, as they do between epochs. One process keeps
-                no account of that; without it, a run that goes on with several would take each row from the first.
+        The state must come from a pruner with the same targets and settings. Save it between epochs, when all ranks
+        hold the same rows; in the middle of an epoch call `table.share(rank)` on all of them before.
         """
-        check_state(state, self.settings(), strict=strict)
-        if state["rows"].shape != self.table.rows.shape:
-            found = f"columns for {state['settings']['policy']}"
-            raise invalid("state", f"hold scores for {self.timetable.policy}", found)
+        check_state(state, self.settings())
         self.table.rows.copy_(state["rows"])
-        self.table.shared_count.copy_(self.table.counts if shared else state["shared_count"])
+        self.table.mark_shared()
         self._state.load_state_dict(state)
 
     def report(self, *, suspects: int = 100) -> PruningReport:
@@ -493,27 +427,11 @@ class ConfidencePruner:
         save_audit(path, self.audit())
 
 
-def check_scoring(scoring: str, policy: PruningPolicy | None) -> None:
-    """Raise if a way of scoring is unknown, or if the policy has no use for it."""
-    if scoring not in get_args(Scoring):
-        raise invalid("scoring", f"be one of {', '.join(get_args(Scoring))}", repr(scoring))
-    if scoring == "batches":
-        return
-    if policy is None or policy.redraws or not policy.uses_scores:
-        way_out = "Only a policy that cuts by score looks at other scores."
-        raise invalid("scoring", f"be 'batches' with policy {policy}", repr(scoring), way_out)
-    if scoring == "resting" and not policy.from_all:
-        way_out = "Set readmit=True: else what rests never competes again."
-        raise invalid("scoring", "be 'batches' or 'all' without re-admission", repr(scoring), way_out)
-
-
 def _checked_targets(
     targets: Tensor | NDArray[Any] | Sequence[int], n_classes: int | None
 ) -> tuple[NDArray[np.int64], list[int]]:
     """Return the labels as a copy, and the number of samples of each class."""
-    limit = _MOST_CLASSES
-    if n_classes is not None:
-        limit = min(whole("n_classes", n_classes, 1), _MOST_CLASSES)
+    limit = min(whole("n_classes", n_classes or _MOST_CLASSES, 1), _MOST_CLASSES)
     found = np.array(labels("targets", as_array("targets", targets), n_classes=limit), dtype=np.int64)
     sizes = np.bincount(found, minlength=n_classes or 0)
     if n_classes is None and not sizes.all():

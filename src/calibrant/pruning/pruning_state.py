@@ -16,15 +16,13 @@ from calibrant.pruning.quotas import Mask, Quota
 from calibrant.tables import Displayed, ShownFields, Table
 
 _log = logging.getLogger("calibrant.pruning")
-_DATA = ("samples", "classes", "targets")
-"""Settings that describe the data. A state with other values belongs to other data and cannot be loaded."""
-_STATE = ("rows", "shared_count", "weights", "kept_mask", "left", "history", "epoch", "notes", "settings")
+_STATE = ("rows", "weights", "kept_mask", "left", "history", "epoch", "notes", "settings")
 BASE_COLUMNS = ("confidence", "excess", "count", "predicted")
 """Columns that every table has.
 
 `confidence`: EMA of the top probability, the paper's score. `excess`: EMA of the top probability minus the probability
 of the given label; it is zero if the model agrees with the label. `count`: number of batches that held the sample.
-`predicted`: the class predicted last, of the first copy in the batch.
+`predicted`: the class predicted last.
 """
 LOSS = "loss"
 """A further column: negative log-probability of the label when the sample was last trained on."""
@@ -33,20 +31,15 @@ _UNSEEN_LOSS = 3.0
 """Loss of a sample that was never observed: if all have it, none lies below the mean (Qin et al.'s public code)."""
 _LARGEST_LOSS = 1e6
 """A label whose logit is minus infinity would have an infinite loss, and so would the mean over all samples."""
-_FIXED_POINT = 2.0**40
-"""Values are summed over the copies of a sample as 64-bit integers in this unit: integer sums do not depend on order.
-
-A float32 of at least 2**-16 is a whole number of these units, so a sample without copies keeps its value exactly.
-"""
 
 
 class ScoreTable:
     """The scores of all samples, in `BASE_COLUMNS` and `extra` ones. The EMA starts at zero, as the paper has it."""
 
     def __init__(self, labels: Tensor, *, ema: float, extra: tuple[str, ...] = ()) -> None:
-        self.columns: tuple[str, ...] = BASE_COLUMNS
         if unknown := set(extra) - {*BASE_COLUMNS, LOSS, "label"}:
             raise invalid("columns", f"be among {', '.join(BASE_COLUMNS)}, {LOSS} and label", repr(unknown.pop()))
+        self.columns: tuple[str, ...] = BASE_COLUMNS
         if LOSS in extra:
             self.columns = (*BASE_COLUMNS, LOSS)
         self.ema = ema
@@ -60,10 +53,8 @@ class ScoreTable:
 
     def to(self, device: torch.device | str) -> None:
         """Move everything; afterwards the storage never changes."""
-        self.rows = self.rows.to(device)
-        self.labels = self.labels.to(device)
-        self._slots = self._slots.to(device)
-        self.shared_count = self.shared_count.to(device)
+        for name in ("rows", "labels", "_slots", "shared_count"):
+            setattr(self, name, getattr(self, name).to(device))
 
     @property
     def counts(self) -> Tensor:
@@ -77,51 +68,59 @@ class ScoreTable:
         """Update the rows of a batch in place: `e <- ema * c + (1 - ema) * e`.
 
         Only in-place tensor operations of fixed shape and no host synchronisation, so that a CUDA graph can hold it. A
-        sample that appears several times in the batch counts once, with the mean over its copies. A row whose
-        probabilities are not finite (an overflow under mixed precision) is left as it was. `ema` is the weight of the
-        new value, by default that of the table; the count rises by `epochs`. Both may differ from row to row.
+        sample that appears several times in the batch counts once, by its first copy. A row whose probabilities are not
+        finite (an overflow under mixed precision) is left as it was. `ema` is the weight of the new value, by default
+        that of the table; the count rises by `epochs`. Both may differ from row to row.
         """
         if ema is None:
             ema = self.ema
+        logits = logits.index_select(0, _first_occurrence(self._slots, indices))
         probabilities = torch.softmax(logits, dim=1, dtype=torch.float32)
         confidence, predicted = probabilities.max(dim=1)
         label = self.labels.index_select(0, indices).unsqueeze(1)
-        measured = [confidence, confidence - probabilities.gather(1, label).squeeze(1)]
-        if LOSS in self.columns:
-            losses = -torch.log_softmax(logits, dim=1, dtype=torch.float32).gather(1, label).squeeze(1)
-            measured.append(losses.clamp(0.0, _LARGEST_LOSS))
-        first = _first_occurrence(self._slots, indices)
-        sums = _sum_over_copies(measured, first)
-        copies = sums[:, -1:]
-        mean = sums[:, :-1] / copies
+        excess = confidence - probabilities.gather(1, label).squeeze(1)
         old = self.rows.index_select(0, indices)
-        averaged = ema * mean[:, :_AVERAGED] + (1 - ema) * old[:, :_AVERAGED]
-        # A copy that overflowed predicts nothing.
-        said = torch.where(torch.isnan(confidence), old[:, 3], predicted).index_select(0, first)
-        fresh = [averaged, torch.stack([old[:, 2] + epochs, said], dim=1), mean[:, _AVERAGED:]]
+        averaged = ema * torch.stack([confidence, excess], dim=1) + (1 - ema) * old[:, :_AVERAGED]
+        fresh = [averaged, torch.stack([old[:, 2] + epochs, predicted], dim=1)]
+        if LOSS in self.columns:
+            losses = -torch.log_softmax(logits, dim=1, dtype=torch.float32).gather(1, label)
+            fresh.append(losses.clamp(0.0, _LARGEST_LOSS))
+        finite = confidence.isfinite().unsqueeze(1)
         # Copies of a sample write the same row, so it does not matter which of them writes last.
-        self.rows.index_put_((indices,), torch.where(copies > 0, torch.cat(fresh, dim=1), old))
+        self.rows.index_put_((indices,), torch.where(finite, torch.cat(fresh, dim=1), old))
 
-    def catch_up(self, indices: Tensor, logits: Tensor, *, finished: int, anew: bool) -> None:
+    def catch_up(self, indices: Tensor, logits: Tensor, *, finished: int) -> None:
         """Catch up on samples that were not trained on, from a pass that was made for their scores alone.
 
         What the model says now counts for each of the `finished` epochs that a sample missed, so it has the weight
-        `1 - (1 - ema)**missed` in the average. With `anew` the average is forgotten: the score is what it says now.
+        `1 - (1 - ema)**missed` in the average.
         """
-        count = self.counts.index_select(0, indices)
-        if anew:
-            missed = (finished - count).clamp(min=0)
-            weight = torch.ones_like(missed)
-        else:
-            missed = (finished - count).clamp(min=1)
-            weight = (1 - (1 - self.ema) ** missed.double()).float()
+        missed = (finished - self.counts.index_select(0, indices)).clamp(min=1)
+        weight = (1 - (1 - self.ema) ** missed.double()).float()
         self.observe(indices, logits, ema=weight.unsqueeze(1), epochs=missed)
         # The count alone does not say that these rows are new, and other ranks must learn of them.
         self.shared_count.index_fill_(0, indices, -1)
 
+    @torch.no_grad()
     def share(self, rank: int) -> None:
-        """Give all ranks what any of them observed since the last time."""
-        _merge_rows(self.rows, self.counts != self.shared_count, rank)
+        """Give all ranks, in place, the rows that any of them updated since the last time; exact.
+
+        A row is taken whole from the lowest rank that updated it (with the pruner's own order only one rank did, apart
+        from padding: a repeated sample was first met on a lower rank). All others add zeros to a sum.
+        """
+        rows = self.rows
+        away = collective_device(rows.device)
+        no_rank = torch.iinfo(torch.int32).max
+        owner = torch.where(self.counts != self.shared_count, rank, no_rank).to(away, torch.int32)
+        dist.all_reduce(owner, op=dist.ReduceOp.MIN)
+        owner = owner.to(rows.device).unsqueeze(1)
+        theirs = torch.where(owner == rank, rows, 0).to(away)
+        dist.all_reduce(theirs)
+        rows.copy_(torch.where(owner == no_rank, rows, theirs.to(rows.device)))
+        self.mark_shared()
+
+    def mark_shared(self) -> None:
+        """Note that all ranks hold these rows."""
         self.shared_count.copy_(self.counts)
 
     def column(self, name: str) -> NDArray[np.float32]:
@@ -149,30 +148,6 @@ def _first_occurrence(slots: Tensor, indices: Tensor) -> Tensor:
     positions = torch.arange(len(indices), dtype=slots.dtype, device=slots.device)
     slots.scatter_reduce_(0, indices, positions, "amin", include_self=False)
     return slots.index_select(0, indices)
-
-
-def _sum_over_copies(values: list[Tensor], first: Tensor) -> Tensor:
-    """Return sums over the finite copies of each sample, and their number in the last column, in fixed-point units."""
-    finite = (values[0] == values[0]).to(values[0].dtype)
-    units = (torch.stack([*values, finite], dim=1) * _FIXED_POINT).nan_to_num(0.0).long()
-    return torch.zeros_like(units).index_add_(0, first, units).index_select(0, first).float()
-
-
-@torch.no_grad()
-def _merge_rows(rows: Tensor, updated: Tensor, rank: int) -> None:
-    """Give all ranks the rows that any rank updated, in place; exact.
-
-    A row is taken whole from the lowest rank that updated it (with the pruner's own order only one rank did, padding
-    apart: a repeated sample was first met on a lower rank). All others add zeros to a sum, and `x + 0` is `x`.
-    """
-    away = collective_device(rows.device)
-    no_rank = torch.iinfo(torch.int32).max
-    owner = torch.where(updated, rank, no_rank).to(away, torch.int32)
-    dist.all_reduce(owner, op=dist.ReduceOp.MIN)
-    owner = owner.to(rows.device).unsqueeze(1)
-    theirs = torch.where(owner == rank, rows, 0).to(away)
-    dist.all_reduce(theirs)
-    rows.copy_(torch.where(owner == no_rank, rows, theirs.to(rows.device)))
 
 
 def collective_device(device: torch.device) -> torch.device:
@@ -242,10 +217,6 @@ class PruningReport(Displayed):
     def saved_share(self) -> float:
         """Sample updates saved as a share of those on all data; 0 before the first epoch."""
         return (self.full - self.seen) / max(self.full, 1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for `json.dump`."""
-        return asdict(self) | {"saved_share": self.saved_share}
 
 
 class PruningState:
@@ -331,19 +302,12 @@ class PruningState:
         self.kept_sizes = self._count(self.mask())
 
 
-def check_state(state: object, mine: Mapping[str, Any], *, strict: bool) -> None:
-    """Raise if a saved state belongs to other data or, if strict, to other settings."""
+def check_state(state: object, mine: Mapping[str, Any]) -> None:
+    """Raise if a saved state belongs to other data or other settings."""
     if not isinstance(state, Mapping) or not all(name in state for name in _STATE):
         raise invalid("state", "be what state_dict gave", type(state).__name__)
     theirs = state["settings"]
-    compared = {**mine, **theirs} if strict else _DATA
-    differs = [name for name in compared if theirs.get(name) != mine.get(name)]
-    if not differs:
-        return
-    # The settings hold a digest of the labels, which means nothing to a reader, so it is described in words.
-    words = {"targets": "targets (other labels, or the same in another order)"}
-    found = ", ".join(words.get(name, f"{name} ({theirs.get(name)} there, {mine.get(name)} here)") for name in differs)
-    way_out = "Pass strict=False to go on with the settings here."
-    if any(name in _DATA for name in differs):
-        way_out = "It belongs to other data; start without it."
-    raise invalid("state", "come from a pruner with the same settings", f"another {found}", way_out)
+    differs = [name for name in {**mine, **theirs} if theirs.get(name) != mine.get(name)]
+    if differs:
+        found = ", ".join(f"{name} ({theirs.get(name)} there, {mine.get(name)} here)" for name in differs)
+        raise invalid("state", "come from a pruner with the same targets and settings", f"another {found}")

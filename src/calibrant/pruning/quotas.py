@@ -14,14 +14,16 @@ Keys = NDArray[np.floating] | NDArray[np.integer]
 Mask = NDArray[np.bool_]
 
 
-def exact_fraction(name: str, value: float) -> Fraction:
-    """Return the fraction that the user wrote as an exact ratio. Raise if it is not inside (0, 1).
+def exact_fraction(name: str, value: float, *, or_one: bool = False) -> Fraction:
+    """Return the fraction that the user wrote as an exact ratio. Raise if it is not inside (0, 1), or 1 if allowed.
 
     `floor(0.29 * 100)` is 28 in floating point, because 0.29 is stored a little too small.
 
     >>> exact_fraction("fraction", 0.29)
     Fraction(29, 100)
     """
+    if or_one and value == 1:
+        return Fraction(1)
     ratio = Fraction(fraction(name, value)).limit_denominator(1_000_000)
     if not 0 < ratio < 1:
         raise invalid(name, "lie between 0.000001 and 0.999999", repr(value))
@@ -47,8 +49,13 @@ def quota(fraction: Fraction, sizes: Sequence[int], minimum: int) -> Quota:
     >>> quota(Fraction(1, 2), [10, 3, 1], minimum=2).leave
     [5, 1, 0]
     """
-    wanted = [size * fraction.numerator // fraction.denominator for size in sizes]
-    return Quota([min(asked, max(size - minimum, 0)) for asked, size in zip(wanted, sizes, strict=True)], wanted)
+    return above_floor([size * fraction.numerator // fraction.denominator for size in sizes], sizes, minimum)
+
+
+def above_floor(wanted: Sequence[int], sizes: Sequence[int], minimum: int) -> Quota:
+    """Let so many of each class leave, but never so many that fewer than `minimum` stay."""
+    leave = [min(asked, max(size - minimum, 0)) for asked, size in zip(wanted, sizes, strict=True)]
+    return Quota(leave, list(wanted))
 
 
 def apportion(total: int, limits: Sequence[int], turn: int = 0) -> list[int]:

@@ -1,8 +1,7 @@
 """In which order the kept samples are visited, by which rank, and how an index travels with its sample."""
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from calibrant.checks import whole
 from calibrant.errors import invalid
+from calibrant.losses import distributed
 
 if TYPE_CHECKING:
     from calibrant.pruning.pruner import ConfidencePruner
@@ -28,57 +28,22 @@ def generator_for(seed: int, epoch: int, purpose: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
 
 
-@dataclass(frozen=True)
-class Sharding:
-    """Which part of a global order one rank visits: positions `rank`, `rank + world_size`, ...
+def padded_length(n: int, batch_size: int, world_size: int, *, drop_last: bool) -> int:
+    """Length of an order of `n` samples, so that every rank takes the same number of batches.
 
-    So the g-th batches of all ranks together are the g-th batch of one process with the global batch size.
+    Samples are repeated if the last global batch (of `batch_size` samples per rank) has fewer samples than there are
+    ranks. With `drop_last` the incomplete global batch is cut off instead.
 
-    Every rank must take the same number of steps. With `batch_size` (per rank) samples are repeated, from the start of
-    the order, only if the last global batch has fewer samples than there are ranks; with `drop_last` the incomplete
-    global batch is cut off instead. Without `batch_size` the order is always filled up to a multiple of `world_size`.
-
-    >>> Sharding(rank=1, world_size=2, batch_size=2).take(torch.arange(5)).tolist()
-    [1, 3, 0]
-    >>> Sharding(rank=1, world_size=2, batch_size=3).take(torch.arange(5)).tolist()
-    [1, 3]
+    >>> padded_length(5, 2, 2, drop_last=False), padded_length(5, 3, 2, drop_last=False)
+    (6, 5)
     """
-
-    rank: int = 0
-    world_size: int = 1
-    batch_size: int | None = None
-    drop_last: bool = False
-
-    def __post_init__(self) -> None:
-        if whole("rank", self.rank, 0) >= whole("world_size", self.world_size, 1):
-            raise invalid("rank", f"lie in 0..{self.world_size - 1}", self.rank)
-        if self.batch_size is not None:
-            whole("batch_size", self.batch_size, 1)
-
-    def take(self, order: Tensor) -> Tensor:
-        """This rank's part of the order."""
-        total = self._global_length(len(order))
-        if total > len(order):
-            order = torch.cat([order, order[torch.arange(total - len(order)) % len(order)]])
-        return order[self.rank : total : self.world_size]
-
-    def length(self, n: int) -> int:
-        """Length of this rank's part of an order of `n` samples."""
-        return len(range(self.rank, self._global_length(n), self.world_size))
-
-    def _global_length(self, n: int) -> int:
-        """Length of the order after padding or cutting."""
-        if self.batch_size is None:
-            return n + -n % self.world_size
-        block = self.batch_size * self.world_size
-        tail = n % block
-        if not self.drop_last:
-            if 0 < tail < self.world_size:
-                return n + self.world_size - tail
-            return n
-        if tail == n:
-            raise invalid("batch_size", f"fit into the {n} samples kept, with drop_last", f"{block} over all ranks")
-        return n - tail
+    block = whole("batch_size", batch_size, 1) * whole("world_size", world_size, 1)
+    tail = n % block
+    if not drop_last:
+        return n + world_size - tail if 0 < tail < world_size else n
+    if tail == n:
+        raise invalid("batch_size", f"fit into the {n} samples kept, with drop_last", f"{block} over all ranks")
+    return n - tail
 
 
 def steps_in(n: int, *, batch_size: int, world_size: int, drop_last: bool) -> int:
@@ -97,20 +62,42 @@ def batch_numbers(order: Tensor, size: int, samples: int) -> NDArray[np.int64]:
 class KeptSampler(Sampler[int]):
     """Yields the indices of the current epoch for this rank; made by `pruner.sampler()`.
 
+    They are positions `rank`, `rank + world_size`, ... of the global order. So the g-th batches of all ranks together
+    are the g-th batch of one process with the global batch size. If the order has to be longer, it begins anew.
+
     Each iteration is a fresh pass. The length changes only in `pruner.step()`. There is no `set_epoch`: the epoch is
-    the pruner's, so a framework's own counter cannot restart it after a resume. `sharding` gives this rank's part; it
-    is asked anew at each pass, as a process group may be made later.
+    the pruner's, so a framework's own counter cannot restart it after a resume.
     """
 
-    def __init__(self, pruner: "ConfidencePruner", sharding: Callable[[], Sharding]) -> None:
+    def __init__(
+        self, pruner: "ConfidencePruner", batch_size: int, drop_last: bool, rank: int | None, world_size: int | None
+    ) -> None:
         self.pruner = pruner
-        self._sharding = sharding
+        self._batches = batch_size, drop_last
+        self._place = rank, world_size
+        self.skip = 0  # samples at the beginning of a pass that are left out, if an epoch is resumed
+
+    def _positions(self) -> range:
+        """Positions of this rank in the global order; asked anew at each pass, as a process group may be made later."""
+        (batch_size, drop_last), (rank, world_size) = self._batches, self._place
+        if world_size is None:
+            world_size = distributed.world_size()
+        if rank is None:
+            rank = distributed.rank()
+        if not 0 <= rank < world_size:
+            raise invalid("rank", f"lie in 0..{world_size - 1}", rank)
+        return range(rank, padded_length(self.pruner.n_kept, batch_size, world_size, drop_last=drop_last), world_size)
+
+    def order(self) -> Tensor:
+        """All indices of this pass, int64, on the CPU."""
+        order = self.pruner.global_order()
+        return order[torch.tensor(self._positions(), dtype=torch.int64) % len(order)]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._sharding().take(self.pruner.global_order()).tolist())
+        return iter(self.order()[self.skip :].tolist())
 
     def __len__(self) -> int:
-        return self._sharding().length(self.pruner.n_kept)
+        return len(self._positions())
 
 
 class Indexed(Dataset[Any]):
@@ -140,11 +127,7 @@ class Indexed(Dataset[Any]):
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
-        try:
-            index = operator.index(index)
-        except TypeError as error:
-            way_out = "A DataLoader asks so with batch_size or batch_sampler."
-            raise invalid("index", "be one whole number", type(index).__name__, way_out) from error
+        index = operator.index(index)  # a list of indices would be taken for the index of one sample
         item = self.dataset[index]
         if index < 0:
             index += len(self)

@@ -1,8 +1,7 @@
 """When samples leave, and how many: the part of pruning that is known before training."""
 
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
@@ -17,39 +16,13 @@ Action = Literal["all", "draw", "cut", "hold"]
 """Train on all samples; draw a new subset; remove samples; change nothing."""
 
 
-class Schedule(ABC):
-    """Says after which finished epochs (1, 2, 3, ...) a policy acts.
-
-    A schedule depends on the epoch alone, so that the number of steps can be computed before training.
-    """
-
-    @property
-    @abstractmethod
-    def first(self) -> int:
-        """Earliest epoch after which the schedule can act."""
-
-    @abstractmethod
-    def due(self, epoch: int) -> bool:
-        """Return whether a policy that cuts acts now, after the 1-based `epoch`."""
-
-    @abstractmethod
-    def spans(self, epoch: int) -> bool:
-        """Return whether `epoch` lies between start and end: then a policy that draws anew every epoch draws."""
-
-    def __repr__(self) -> str:
-        # Part of the saved settings, so without a memory address; dataclasses bring their own.
-        options = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
-        return f"{type(self).__name__}({options})"
-
-
 @dataclass(frozen=True)
-class Every(Schedule):
-    """After epochs `start`, `start + interval`, `start + 2 * interval`, ..., none later than `until`.
+class Every:
+    """After epochs `start`, `start + interval`, `start + 2 * interval`, ...
 
     Args:
         interval: Epochs between two cuts, at least 1.
         start: First epoch after which samples leave. None: `interval`.
-        until: Last epoch after which samples may leave. None: no end.
 
     >>> every = Every(10, start=40)
     >>> [epoch for epoch in range(1, 71) if every.due(epoch)]
@@ -58,14 +31,11 @@ class Every(Schedule):
 
     interval: int
     start: int | None = field(default=None, kw_only=True)
-    until: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         whole("interval", self.interval, 1)
         if self.start is not None:
             whole("start", self.start, 1)
-        if self.until is not None and whole("until", self.until, 1) < self.first:
-            raise invalid("until", f"not lie before the first cut (epoch {self.first})", self.until)
 
     @property
     def first(self) -> int:
@@ -74,43 +44,7 @@ class Every(Schedule):
 
     def due(self, epoch: int) -> bool:
         """Return whether `epoch` is `first` plus a multiple of the interval."""
-        return self.spans(epoch) and (epoch - self.first) % self.interval == 0
-
-    def spans(self, epoch: int) -> bool:
-        """Return whether `first <= epoch <= until`."""
-        return epoch >= self.first and (self.until is None or epoch <= self.until)
-
-
-@dataclass(frozen=True, init=False)
-class AtEpochs(Schedule):
-    """After the listed epochs, counted from 1; the paper's set `ep` of pruning epochs.
-
-    >>> AtEpochs([80, 120]).due(80)
-    True
-    """
-
-    epochs: tuple[int, ...]
-
-    def __init__(self, epochs: Iterable[int]) -> None:
-        if not isinstance(epochs, Iterable):
-            raise invalid("epochs", "be a list of epochs", repr(epochs), f"One is written AtEpochs([{epochs!r}]).")
-        listed = {whole("each of epochs", epoch, 1) for epoch in epochs}
-        if not listed:
-            raise invalid("epochs", "name at least one epoch", "none", "Leave the schedule and the policy out instead.")
-        object.__setattr__(self, "epochs", tuple(sorted(listed)))
-
-    @property
-    def first(self) -> int:
-        """The first of the epochs."""
-        return self.epochs[0]
-
-    def due(self, epoch: int) -> bool:
-        """Return whether `epoch` is listed."""
-        return epoch in self.epochs
-
-    def spans(self, epoch: int) -> bool:
-        """Return whether the first listed epoch is reached."""
-        return epoch >= self.first
+        return epoch >= self.first and (epoch - self.first) % self.interval == 0
 
 
 def anneal_epochs(anneal: float, epochs: int | None) -> int:
@@ -163,15 +97,17 @@ class Timetable:
 
     sizes: tuple[int, ...]  # of the classes of the full set
     policy: PruningPolicy | None
-    schedule: Schedule | None  # None: after every epoch, for a policy that draws anew
+    schedule: Every | None  # None: after every epoch, for a policy that draws anew
     epochs: int | None
     anneal: int  # number of final epochs on all data
     minimum: int  # no class gets smaller than this by pruning
     rest: Rest | None = None  # under a budget; None: the policy decides
 
     def __post_init__(self) -> None:
-        _check_kind("policy", self.policy, PruningPolicy, "LowestConfidence(0.1)")
-        _check_kind("schedule", self.schedule, Schedule, "Every(10, start=40)")
+        if not isinstance(self.policy, PruningPolicy | None):
+            raise invalid("policy", "be a policy such as LowestConfidence(0.1)", repr(self.policy))
+        if not isinstance(self.schedule, Every | None):
+            raise invalid("schedule", "be a schedule such as Every(10, start=40)", repr(self.schedule))
         if self.policy is None and self.schedule is not None:
             raise invalid("schedule", "be left out without a policy", self.schedule, "Nothing would ever leave.")
         if self.policy is not None and self.schedule is None:
@@ -196,13 +132,11 @@ class Timetable:
         """Return what to do after the `finished`-th epoch."""
         if self.policy is None or self.schedule is None:
             return "hold"
-        if self.anneal and self.epochs is not None and finished >= self.epochs - self.anneal:
-            return "all"
-        if self.epochs is not None and finished >= self.epochs:
-            return "hold"  # the training is over
+        if self.epochs is not None and finished >= self.epochs - self.anneal:
+            return "all" if self.anneal else "hold"  # without annealing, the training is over
         if not self.policy.redraws:
             return "cut" if self.schedule.due(finished) else "hold"
-        return "draw" if self.schedule.spans(finished) else "all"
+        return "draw" if finished >= self.schedule.first else "all"
 
     def with_budget(self, budget: float) -> "Timetable":
         """Return the timetable with the policy's free rate solved: `floor(budget * n * epochs)` samples are trained on.
@@ -261,9 +195,14 @@ class Timetable:
             return ""
         return f"the budget is not met: {asked} samples had to rest in the last epoch with rest, {left} could"
 
+    @property
+    def from_all(self) -> bool:
+        """Whether there is a policy that chooses from the full set."""
+        return self.policy is not None and self.policy.from_all
+
     def pool(self, kept: list[int]) -> list[int]:
         """Return the class sizes of the set that the policy chooses from."""
-        if self.policy is not None and self.policy.from_all:
+        if self.from_all:
             return list(self.sizes)
         return kept
 
@@ -272,9 +211,8 @@ class Timetable:
         if self.anneal and epochs != self.epochs:
             raise invalid("epochs", f"equal the pruner's own ({self.epochs}) with anneal", epochs)
         if self.policy is not None and not self.policy.known_ahead:
-            rule = "not act within batches" if self.policy.within_batch else "not depend on scores"
-            way_out = "The steps on all data are an upper bound."
-            raise invalid("policy", f"{rule} to know the steps ahead", self.policy, way_out)
+            rule = "not depend on scores or batches, to know the steps ahead"
+            raise invalid("policy", rule, self.policy, "The steps on all data are an upper bound.")
         kept = list(self.sizes)
         for epoch in range(epochs):
             yield kept
@@ -295,9 +233,3 @@ def _check_quota(policy: PruningPolicy, quota: Quota, sizes: Sequence[int]) -> N
         raise invalid(f"the quota of {policy}", rule, quota.leave)
     if any(sizes) and list(quota.leave) == list(sizes):
         raise invalid(f"policy {policy}", "keep at least one sample", f"a quota of all {sum(sizes)}")
-
-
-def _check_kind(argument: str, value: object, kind: type, example: str) -> None:
-    if value is not None and not isinstance(value, kind):
-        found = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
-        raise invalid(argument, f"be a {argument} such as {example}", found)

@@ -253,7 +253,7 @@ def _unpack(setup: "Setup", checkpoint: Checkpoint) -> None:
     for owner, part in owners.items():
         part.load_state_dict(states[owner])
     # Checkpoints lie between epochs, when all ranks hold the same rows.
-    setup.pruner.load_state_dict({**states["pruner"], **checkpoint.values["pruner"]}, shared=True)
+    setup.pruner.load_state_dict({**states["pruner"], **checkpoint.values["pruner"]})
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in states["optimiser"].items():
         number, slot = name.split(".", 1)

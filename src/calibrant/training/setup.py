@@ -254,9 +254,7 @@ class Setup:
     def epoch_flops(self, epoch: int, *, trained: int, scored: int) -> float:
         """Floating-point operations of an epoch: three forward passes per gradient, one per scored sample."""
         size = self.sizes[epoch - 1]
-        scoring_size = self.full_size if self.pruner.scoring == "all" else size
-        per_gradient = FLOPS_PER_GRADIENT * self.forward_flops[size]
-        return float(trained * per_gradient + scored * self.forward_flops[scoring_size])
+        return float((FLOPS_PER_GRADIENT * trained + scored) * self.forward_flops[size])
 
     def _make_steps(self) -> EagerSteps | GraphedSteps:
         recipe, fabric, data, size = self.recipe, self.fabric, self.data, self.batch_size

@@ -235,15 +235,15 @@ _LARGER = 8
 def scorer(setup: "Setup", epoch: int) -> Scorer:
     """How samples are scored after `epoch`.
 
-    Batch norm uses its running statistics, so that a sample's score does not depend on those it is scored with. If
-    only samples that rest are scored, they are cropped and mirrored as in training: they compete with samples whose
-    scores come from such views, and a plain view looks easier than those. If all are scored, all are seen plain.
+    Batch norm uses its running statistics, so that a sample's score does not depend on those it is scored with. Samples
+    are cropped and mirrored as in training: they compete with samples whose scores come from such views, and a plain
+    view looks easier than those.
     """
     network, fabric, preparation = setup.network, setup.fabric, setup.preparation
 
     def score(indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         augmentation, drawn = preparation.augmentation, None
-        if augmentation is not None and setup.pruner.scoring != "all":
+        if augmentation is not None:
             # Crops and mirrors of all samples by index: the same for any number of ranks.
             generator = torch.Generator().manual_seed(derive_seed(setup.recipe.seed, "score", epoch))
             drawn = draw_augmentation(setup.pruner.samples, augmentation.crop_padding, augmentation.flip, generator)

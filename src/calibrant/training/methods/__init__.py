@@ -2,7 +2,7 @@
 
 >>> plan = resolve("flsd+h+p-ema", data="cifar10", model="resnet50")
 >>> plan.settings["huber_weight"], plan.pruning.policy, plan.pruning.schedule
-(10.0, LowestConfidence(fraction=0.2, readmit=False, within='dataset'), Every(interval=5, start=80, until=None))
+(10.0, LowestConfidence(fraction=0.2, readmit=False, within='dataset'), Every(interval=5, start=80))
 """
 
 from calibrant.training.methods.method_table import Plan, names, parts

@@ -5,14 +5,16 @@ from), `TERMS` and `PRUNING` (what can be minimised, which samples may rest), an
 a name or settings of its own is one row. Any other combination of loss, terms and plan is composed from its name.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
 from calibrant import losses
 from calibrant.losses import Loss
 from calibrant.pruning import (
     EasyHard,
+    Every,
     HighestConfidence,
     InfoBatch,
     LowestConfidence,
@@ -22,10 +24,7 @@ from calibrant.pruning import (
     Selective,
     Unbiased,
 )
-from calibrant.pruning.pruner import Scoring
-from calibrant.pruning.timetable import Schedule
 
-T = TypeVar("T")
 Value = float | int | str | bool
 RESERVED = ("name", "data", "model", "epochs", "budget", "first_drop", "scaled_from_epochs")
 """No setting has these names: they are arguments of `resolve`, or added by it."""
@@ -65,11 +64,10 @@ class PruningPlan:
     """What `calibrant.pruning.ConfidencePruner` needs to know beyond the data and the seed."""
 
     policy: PruningPolicy
-    schedule: Schedule
+    schedule: Every
     ema: float
     anneal: float
     minimum_per_class: int
-    scoring: Scoring = "batches"
     budget: float = 1.0
 
     def options(self) -> dict[str, Any]:
@@ -89,7 +87,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Part(Generic[T]):
+class Part:
     """A summand of a loss or a way to prune: in words, the settings it reads, how it is made from them.
 
     `free` is the setting that a budget solves for; empty if there is none.
@@ -97,7 +95,8 @@ class Part(Generic[T]):
 
     text: str
     settings: Mapping[str, Setting]
-    build: Callable[[Mapping[str, Any]], T]
+    build: Callable[[Mapping[str, Any]], Any]
+    is_plan: bool = False
     free: str = ""
 
 
@@ -105,13 +104,13 @@ class Part(Generic[T]):
 class Blueprint:
     """A method before its numbers are filled in: from the table, or from the user's own code."""
 
-    terms: tuple[Part[Loss], ...]
-    pruning: Part[PruningPolicy] | None
+    terms: tuple[Part, ...]
+    pruning: Part | None
     source: str
     differs: Mapping[str, Setting] = field(default_factory=dict)
 
     @property
-    def parts(self) -> tuple[Part[Any], ...]:
+    def parts(self) -> tuple[Part, ...]:
         """The terms, then the pruning if there is any."""
         if self.pruning is None:
             return self.terms
@@ -205,7 +204,7 @@ _SETTINGS: dict[str, Setting] = {
     "readmit": Setting(False, f"{_PAPER}, Procedure 1: what left stays out; true needs scoring"),
     "scoring": Setting(
         "batches",
-        f"{_PAPER}, Procedure 3: no pass of its own; 'resting' and 'all' cost a forward pass over these at each cut",
+        f"{_PAPER}, Procedure 3: no pass of its own; 'resting' costs a forward pass over these at each cut",
     ),
     "rest": Setting(0.4, _MEASURED),
     "share": Setting(0.6, f"{_MEASURED}: about the part of the samples above the mean confidence"),
@@ -222,12 +221,12 @@ _SETTINGS: dict[str, Setting] = {
     "minimum_per_class": Setting(1, "no class is emptied"),
 }
 _NO_EMA = {"ema": Setting(1.0, f"{_PAPER}: the last confidence alone")}
-# The confidences are kept for `pruning.npz` and its suspects all the same.
-_NO_CHOICE = {"ema": Setting(0.3, "of the scores in pruning.npz; this plan does not choose by them")}
 _DRAWS = {
     "start": Setting(1, "ours: from the first scores on"),
     "anneal": Setting(0.125, f"{_MEASURED}: the last eighth on all data"),
 }
+# The confidences are kept for `pruning.npz` and its suspects all the same.
+_UNSCORED = _DRAWS | {"ema": Setting(0.3, "of the scores in pruning.npz; this plan does not choose by them")}
 _QIN = {"anneal": Setting(0.125, "Qin et al. 2024")}
 _NO_ANNEAL = {"anneal": Setting(0.0, "its authors: none")}
 
@@ -236,52 +235,46 @@ def _settings(*keys: str) -> dict[str, Setting]:
     return {key: _SETTINGS[key] for key in keys}
 
 
-TERMS: dict[str, Part[Loss]] = {
-    "nll": Part("NLL", {}, lambda _: losses.CrossEntropy()),
-    "brier": Part("Brier", {}, lambda _: losses.Brier()),
-    "ls": Part(
-        "NLL with smoothed labels", _settings("label_smoothing"), lambda s: losses.CrossEntropy(s["label_smoothing"])
-    ),
-    "fl": Part("Focal(gamma)", _settings("gamma"), lambda s: losses.Focal(s["gamma"])),
-    "flsd": Part(
-        "FLSD-53",
-        _settings("gamma_low", "gamma_high"),
-        lambda s: losses.SampleDependentFocal(gamma_low=s["gamma_low"], gamma_high=s["gamma_high"]),
-    ),
-    "dual-focal": Part("DualFocal(gamma)", _settings("gamma"), lambda s: losses.DualFocal(s["gamma"])),
-    "bsce-gra": Part("BSCE-GRA", _settings("bsce_gamma"), lambda s: losses.BSCEGRA(s["bsce_gamma"])),
-    "adafocal": Part(
+def _term(text: str, loss: type[Loss], weight: str = "", **arguments: str) -> Part:
+    """A summand: the loss, its weight, and the settings that its arguments come from."""
+
+    def build(settings: Mapping[str, Any]) -> Loss:
+        made = loss(**{argument: settings[key] for argument, key in arguments.items()})
+        if weight:
+            return made * float(settings[weight])
+        return made
+
+    return Part(text, _settings(*filter(None, [weight]), *arguments.values()), build)
+
+
+TERMS: dict[str, Part] = {
+    "nll": _term("NLL", losses.CrossEntropy),
+    "brier": _term("Brier", losses.Brier),
+    "ls": _term("NLL with smoothed labels", losses.CrossEntropy, label_smoothing="label_smoothing"),
+    "fl": _term("Focal(gamma)", losses.Focal, gamma="gamma"),
+    "flsd": _term("FLSD-53", losses.SampleDependentFocal, gamma_low="gamma_low", gamma_high="gamma_high"),
+    "dual-focal": _term("DualFocal(gamma)", losses.DualFocal, gamma="gamma"),
+    "bsce-gra": _term("BSCE-GRA", losses.BSCEGRA, gamma="bsce_gamma"),
+    "adafocal": _term(
         "AdaFocal",
-        _settings("adafocal_bins", "adafocal_gamma", "adafocal_switch", "adafocal_lowest", "adafocal_highest"),
-        lambda s: losses.AdaFocal(
-            s["adafocal_bins"],
-            gamma=s["adafocal_gamma"],
-            switch=s["adafocal_switch"],
-            lowest=s["adafocal_lowest"],
-            highest=s["adafocal_highest"],
-        ),
+        losses.AdaFocal,
+        n_bins="adafocal_bins",
+        gamma="adafocal_gamma",
+        switch="adafocal_switch",
+        lowest="adafocal_lowest",
+        highest="adafocal_highest",
     ),
-    "dca": Part("dca_weight * DCA", _settings("dca_weight"), lambda s: s["dca_weight"] * losses.DCA()),
-    "mdca": Part("mdca_weight * MDCA", _settings("mdca_weight"), lambda s: s["mdca_weight"] * losses.MDCA()),
-    "mmce": Part(
-        "mmce_weight * MMCE",
-        _settings("mmce_weight", "mmce_width"),
-        lambda s: s["mmce_weight"] * losses.MMCE(s["mmce_width"]),
-    ),
-    "entropy": Part(
-        "entropy_weight * negative entropy",
-        _settings("entropy_weight"),
-        lambda s: s["entropy_weight"] * losses.EntropyPenalty(),
-    ),
-    "margin": Part(
-        "margin_weight * LogitMargin(margin)",
-        _settings("margin_weight", "margin"),
-        lambda s: s["margin_weight"] * losses.LogitMargin(s["margin"]),
-    ),
-    "huber": Part(
+    "dca": _term("dca_weight * DCA", losses.DCA, "dca_weight"),
+    "mdca": _term("mdca_weight * MDCA", losses.MDCA, "mdca_weight"),
+    "mmce": _term("mmce_weight * MMCE", losses.MMCE, "mmce_weight", width="mmce_width"),
+    "entropy": _term("entropy_weight * negative entropy", losses.EntropyPenalty, "entropy_weight"),
+    "margin": _term("margin_weight * LogitMargin(margin)", losses.LogitMargin, "margin_weight", margin="margin"),
+    "huber": _term(
         "huber_weight * Huber(mean confidence - accuracy)",
-        _settings("huber_weight", "huber_alpha", "huber_kind"),
-        lambda s: s["huber_weight"] * losses.HuberCalibration(s["huber_alpha"], kind=s["huber_kind"]),
+        losses.HuberCalibration,
+        "huber_weight",
+        alpha="huber_alpha",
+        kind="huber_kind",
     ),
 }
 
@@ -289,56 +282,58 @@ ADDED = {"h": "huber", "dca": "dca", "mdca": "mdca", "mmce": "mmce", "entropy": 
 """What may be added to a loss, as it is written in a method's name; every other entry of `TERMS` is a loss."""
 
 _ALWAYS = ("start", "ema", "anneal", "minimum_per_class")
-_LOWEST = Part[PruningPolicy](
-    "the least confident by EMA leave for good, class by class",
-    _settings("fraction", "interval", *_ALWAYS, "within", "readmit", "scoring"),
-    lambda s: LowestConfidence(s["fraction"], within=s["within"], readmit=s["readmit"]),
-)
-PRUNING: dict[str, Part[PruningPolicy]] = {
-    "p": replace(
-        _LOWEST, text="the least confident now leave for good, class by class", settings={**_LOWEST.settings, **_NO_EMA}
-    ),
-    "p-ema": _LOWEST,
-    "highest": Part(
+
+
+def _plan(text: str, policy: type[PruningPolicy], settings: Mapping[str, Setting], **renamed: str) -> Part:
+    """A way to prune: each parameter of the policy comes from the setting of its name, or of another one."""
+    keys = {parameter: renamed.get(parameter, parameter) for parameter in inspect.signature(policy).parameters}
+
+    def build(values: Mapping[str, Any]) -> PruningPolicy:
+        return policy(**{parameter: values[key] for parameter, key in keys.items()})
+
+    return Part(text, settings, build, is_plan=True, free=keys.get(policy.free, ""))
+
+
+_LOWEST = _settings("fraction", "interval", *_ALWAYS, "within", "readmit", "scoring")
+PRUNING: dict[str, Part] = {
+    "p": _plan("the least confident now leave for good, class by class", LowestConfidence, _LOWEST | _NO_EMA),
+    "p-ema": _plan("the least confident by EMA leave for good, class by class", LowestConfidence, _LOWEST),
+    "highest": _plan(
         "the most confident of each class leave for good, in steps",
+        HighestConfidence,
         _settings("fraction", "interval", *_ALWAYS, "readmit", "scoring"),
-        lambda s: HighestConfidence(s["fraction"], readmit=s["readmit"]),
     ),
-    "random": Part(
+    "random": _plan(
         "a random part of each class rests, drawn anew each epoch",
-        _settings("rest", *_ALWAYS) | _DRAWS | _NO_CHOICE,
-        lambda s: RandomSubset(s["rest"]),
-        free="rest",
+        RandomSubset,
+        _settings("rest", *_ALWAYS) | _UNSCORED,
+        fraction="rest",
     ),
-    "unbiased": Part(
+    "unbiased": _plan(
         "a random part of the well-learned rests, the rest of them weigh more",
+        Unbiased,
         _settings("share", "drop", "weights", *_ALWAYS) | _DRAWS,
-        lambda s: Unbiased(s["share"], s["drop"], weights=s["weights"]),
-        free="drop",
     ),
-    "infobatch": Part(
+    "infobatch": _plan(
         "those with a loss below the mean rest with a fixed probability, the others of these weigh more",
-        _settings("ratio", "weights", *_ALWAYS) | _DRAWS | _NO_CHOICE | _QIN,
-        lambda s: InfoBatch(s["ratio"], weights=s["weights"]),
-        free="ratio",
+        InfoBatch,
+        _settings("ratio", "weights", *_ALWAYS) | _UNSCORED | _QIN,
     ),
-    "easy-hard": Part(
+    "easy-hard": _plan(
         "a random part of those above a threshold, and of the hopeless, rests; the others of these weigh more",
+        EasyHard,
         _settings("ratio", "easy", "hard", "weights", *_ALWAYS) | _DRAWS,
-        lambda s: EasyHard(s["ratio"], easy=s["easy"], hard=s["hard"], weights=s["weights"]),
-        free="ratio",
     ),
-    "orderdp": Part(
+    "orderdp": _plan(
         "the largest losses of a random pool train, drawn anew each epoch",
-        _settings("pool", "top", *_ALWAYS) | _DRAWS | _NO_CHOICE | _NO_ANNEAL,
-        lambda s: OrderDP(s["pool"], s["top"]),
-        free="top",
+        OrderDP,
+        _settings("pool", "top", *_ALWAYS) | _UNSCORED | _NO_ANNEAL,
     ),
-    "selective": Part(
+    "selective": _plan(
         "the larger its last loss, the likelier a sample trains, drawn anew each epoch",
-        _settings("rest", "power", "by", *_ALWAYS) | _DRAWS | _NO_CHOICE | _NO_ANNEAL,
-        lambda s: Selective(s["rest"], s["power"], by=s["by"]),
-        free="rest",
+        Selective,
+        _settings("rest", "power", "by", *_ALWAYS) | _UNSCORED | _NO_ANNEAL,
+        fraction="rest",
     ),
 }
 

@@ -20,7 +20,6 @@ from calibrant.errors import did_you_mean, invalid
 from calibrant.losses import Loss
 from calibrant.own_code import load, own_code_at_work, own_parts
 from calibrant.pruning import Every, PruningPolicy
-from calibrant.pruning.pruner import check_scoring
 from calibrant.training.methods.method_table import (
     ADDED,
     FIRST_DROP,
@@ -95,8 +94,6 @@ def resolve(
     sources: dict[str, str] = {}
     for key, setting in blueprint.settings.items():
         settings[key], sources[key] = setting.look_up(data, model)
-    if blueprint.pruning is not None:
-        _scale_epochs(settings, sources, data, epochs, first_drop, fixed=overrides)
     for key, value in overrides.items():
         if key not in blueprint.settings:
             way_out = "It has none."
@@ -104,14 +101,14 @@ def resolve(
                 way_out = did_you_mean(key, blueprint.settings)
             raise invalid("override", f"be a setting of the method {name!r}", repr(key), way_out)
         settings[key], sources[key] = _like(key, value, blueprint.settings[key].value), "given"
-    if blueprint.pruning is not None and settings["start"] == FIRST_DROP:
-        settings["start"] = _given_drop(data, epochs, first_drop)
-        sources["start"] = "given: the first drop of the learning rate"
     loss = reduce(operator.add, (term.build(settings) for term in blueprint.terms))
-    pruning = _build_pruning(blueprint, settings, budget)
-    if budget != 1 and blueprint.pruning is not None:
-        for found in (settings, sources):
-            found.pop(blueprint.pruning.free, None)
+    pruning = None
+    if blueprint.pruning is not None:
+        _place_epochs(settings, sources, data, epochs, first_drop, fixed=overrides)
+        pruning = _build_pruning(blueprint.pruning, settings, budget)
+        if budget != 1:
+            for found in (settings, sources):
+                found.pop(blueprint.pruning.free, None)
     return Plan(name, loss, pruning, settings, sources)
 
 
@@ -141,7 +138,7 @@ def _like(key: str, value: Any, example: Value) -> Value:
     return result
 
 
-def _scale_epochs(
+def _place_epochs(
     settings: dict[str, Value],
     sources: dict[str, str],
     data: str | None,
@@ -149,56 +146,45 @@ def _scale_epochs(
     first_drop: int | str | None,
     fixed: Mapping[str, Value],
 ) -> None:
-    """Move the pruning epochs in proportion to the length of the training, and say so."""
+    """Choose `start` and `interval`: by the first drop, and in proportion to the length of the training."""
     usual = USUAL_EPOCHS.get(data or "", OTHER_EPOCHS)
-    if settings.get("start") == FIRST_DROP and "start" not in fixed:
+    scalable = [key for key in ("start", "interval") if key in settings and key not in fixed]
+    if "start" in scalable and settings["start"] == 1:
+        return  # a plan that draws every epoch, in a training of any length
+    if settings["start"] == FIRST_DROP:
+        if "start" in fixed:
+            sources["start"] = "given: the first drop of the learning rate"
+            if not isinstance(first_drop, int) and (first_drop is None or data not in USUAL_DROP):
+                way_out = "Give an epoch, or schedule.kind = step with milestones."
+                raise invalid("start", "be an epoch if the learning rate has no drop", repr(FIRST_DROP), way_out)
         if isinstance(first_drop, int):  # the schedule says so: nothing to scale
-            settings["start"], fixed = first_drop, {**fixed, "start": first_drop}
+            settings["start"] = first_drop
+            scalable = [key for key in scalable if key != "start"]
         else:
             settings["start"] = USUAL_DROP[data or ""]
+            scalable = list(dict.fromkeys(["start", *scalable]))
             if first_drop is None:
                 sources["start"] += "; the paper's drop: here the rate has none"
-    scalable = [key for key in ("start", "interval") if key in settings and key not in fixed]
-    from_the_first = settings["start"] == 1  # of a plan that draws every epoch, in a training of any length
-    if epochs is None or epochs == usual or from_the_first or not scalable:
+    if epochs is None or epochs == usual or not scalable:
         return
     for key in scalable:
         old = settings[key]
         assert isinstance(old, int)
-        settings[key] = _scaled(old, usual, epochs)
+        # Half away from zero: Python's round() would send 0.5 to 0 and 1.5 to 2.
+        settings[key] = max(1, (2 * old * epochs + usual) // (2 * usual))
         sources[key] += f"; {old} of {usual} epochs scaled to {epochs}"
     settings["scaled_from_epochs"], sources["scaled_from_epochs"] = usual, f"usual length for {data or 'other data'}"
 
 
-def _scaled(epoch: int, usual: int, epochs: int) -> int:
-    # Half away from zero: Python's round() would send 0.5 to 0 and 1.5 to 2.
-    return max(1, (2 * epoch * epochs + usual) // (2 * usual))
-
-
-def _given_drop(data: str | None, epochs: int | None, first_drop: int | str | None) -> int:
-    """The epoch that a user means with `start = "first-drop"`."""
-    if isinstance(first_drop, int):
-        return first_drop
-    if first_drop is None or data not in USUAL_DROP:
-        way_out = "Give an epoch, or schedule.kind = step with milestones."
-        raise invalid("start", "be an epoch if the learning rate has no drop", repr(FIRST_DROP), way_out)
-    usual = USUAL_EPOCHS[data]
-    return _scaled(USUAL_DROP[data], usual, epochs or usual)
-
-
-def _build_pruning(blueprint: Blueprint, settings: Mapping[str, Any], budget: float) -> PruningPlan | None:
-    if blueprint.pruning is None:
-        return None
-    policy = blueprint.pruning.build(settings)
+def _build_pruning(plan: Part, settings: Mapping[str, Any], budget: float) -> PruningPlan:
+    readmit, scoring = settings.get("readmit", False), settings.get("scoring", "batches")
+    if (readmit, scoring) not in ((False, "batches"), (True, "resting")):
+        rule = "be false with scoring 'batches', or true with scoring 'resting'"
+        raise invalid("readmit", rule, f"{readmit} with {scoring!r}", "What rests returns only if it is scored again.")
     # Policies that draw every epoch have no interval.
     schedule = Every(settings.get("interval", 1), start=settings["start"])
-    scoring = settings.get("scoring", "batches")
-    if settings.get("readmit") and scoring == "batches":
-        way_out = "Set scoring to 'resting' or 'all': a sample that rests keeps its last score, and hardly any returns."
-        raise invalid("readmit", "be false without scoring", True, way_out)
-    check_scoring(scoring, policy)
     fixed = (settings["ema"], settings["anneal"], settings["minimum_per_class"])
-    return PruningPlan(policy, schedule, *fixed, scoring=scoring, budget=budget)
+    return PruningPlan(plan.build(settings), schedule, *fixed, budget=budget)
 
 
 # composing a name from its parts --------------------------------------------------------------------------------------
@@ -209,24 +195,22 @@ def _find(name: str) -> Blueprint:
     if name in METHODS:
         return METHODS[name]
     begin, additions = _beginning(name, name.split("+"))
-    terms: list[Part[Loss]] = list(begin.terms)
-    plans: list[Part[PruningPolicy]] = []
+    terms = list(begin.terms)
+    plan: Part | None = None
     for addition in additions:
-        term, plan = _addition(name, addition)
+        part = _addition(name, addition)
         if plan is not None:
-            plans.append(plan)
-        elif plans:
-            raise invalid("method", "end with its plan", repr(name), _FORM)
-        elif term is not None:
-            if term.text in [known.text for known in terms]:
-                raise invalid("method", f"add {addition} once", repr(name), _FORM)
-            terms.append(term)
-    if len(plans) > 1:
-        raise invalid("method", "have one plan at most", repr(name), _FORM)
+            raise invalid("method", "end with its one plan", repr(name), _FORM)
+        if part.is_plan:
+            plan = part
+        elif part.text in [known.text for known in terms]:
+            raise invalid("method", f"add {addition} once", repr(name), _FORM)
+        else:
+            terms.append(part)
     source = f"composed; loss: {begin.source}"
     if modules := dict.fromkeys(part.partition(":")[0] for part in own_parts(name)):
         source = f"your own {', '.join(modules)}"
-    blueprint = Blueprint(tuple(terms), next(iter(plans), None), source, begin.differs)
+    blueprint = Blueprint(tuple(terms), plan, source, begin.differs)
     _refuse_shared_settings(blueprint)
     return blueprint
 
@@ -245,8 +229,9 @@ def without_plan(name: str) -> str | None:
 def _beginning(name: str, parts: Sequence[str]) -> tuple[Blueprint, Sequence[str]]:
     """The loss that a name begins with, your own or the longest row without a plan; and the parts after it."""
     if ":" in parts[0]:
-        factory = load(parts[0], kind="method")
-        own = Part(parts[0], _settings_of(factory, parts[0]), partial(_make_own_loss, factory, parts[0]))
+        own = _own_part(parts[0])
+        if own.is_plan:
+            raise invalid("method", "begin with a loss", repr(name), _FORM)
         return Blueprint((own,), None, ""), parts[1:]
     for count in range(len(parts), 0, -1):
         row = "+".join(parts[:count])
@@ -257,14 +242,14 @@ def _beginning(name: str, parts: Sequence[str]) -> tuple[Blueprint, Sequence[str
     raise invalid("method", "be one of the known methods", repr(name), did_you_mean(name, [*METHODS, "module:name"]))
 
 
-def _addition(name: str, addition: str) -> tuple[Part[Loss] | None, Part[PruningPolicy] | None]:
-    """A term, or a plan: one of the two is None."""
+def _addition(name: str, addition: str) -> Part:
+    """A term or a plan."""
     if ":" in addition:
-        return _own_addition(addition)
+        return _own_part(addition)
     if addition in ADDED:
-        return TERMS[ADDED[addition]], None
+        return TERMS[ADDED[addition]]
     if addition in PRUNING:
-        return None, PRUNING[addition]
+        return PRUNING[addition]
     if is_plain(addition):
         raise invalid("method", "have one loss, at the beginning", repr(name), _FORM)
     known = [*ADDED, *PRUNING, "module:name"]
@@ -285,22 +270,18 @@ def _refuse_shared_settings(blueprint: Blueprint) -> None:
 # losses, terms and plans of the user ----------------------------------------------------------------------------------
 
 
-def _own_addition(path: str) -> tuple[Part[Loss] | None, Part[PruningPolicy] | None]:
-    """A term or a plan, whichever it makes from its defaults; the other is None."""
+def _own_part(path: str) -> Part:
+    """A loss, a term or a plan of the user's, whichever it makes from its defaults."""
     factory = load(path, kind="method")
     settings = _settings_of(factory, path)
-    made = _call(factory, path, {key: setting.value for key, setting in settings.items()})
-    if isinstance(made, PruningPolicy):
-        always = plan_settings(redraws=made.redraws)
-        if taken := [key for key in settings if key in always]:
-            rule = "differ from those that every plan has"
-            raise invalid(f"settings of {path}", rule, repr(taken[0]), "Rename yours.")
-        return None, Part(path, settings | always, partial(_make_own_policy, factory, path), free=made.free)
+    build = partial(_make_own, factory, path, tuple(settings))
+    made = build({key: setting.value for key, setting in settings.items()})
     if isinstance(made, Loss):
-        return Part(path, settings, partial(_make_own_loss, factory, path)), None
-    way_out = "docs/losses shows how to write a loss, docs/pruning.md a policy."
-    rule = "return a calibrant.losses.Loss or a calibrant.pruning.PruningPolicy"
-    raise invalid(f"method {path}", rule, type(made).__name__, way_out)
+        return Part(path, settings, build)
+    always = plan_settings(redraws=made.redraws)
+    if taken := [key for key in settings if key in always]:
+        raise invalid(f"settings of {path}", "differ from those that every plan has", repr(taken[0]), "Rename yours.")
+    return Part(path, settings | always, build, is_plan=True, free=made.free)
 
 
 def _settings_of(factory: Callable[..., Any], path: str) -> dict[str, Setting]:
@@ -326,25 +307,14 @@ def _settings_of(factory: Callable[..., Any], path: str) -> dict[str, Setting]:
     return settings
 
 
-def _call(factory: Callable[..., Any], path: str, settings: Mapping[str, Any]) -> Any:
-    wanted = {key: settings[key] for key in _settings_of(factory, path)}
+def _make_own(
+    factory: Callable[..., Any], path: str, keys: Sequence[str], settings: Mapping[str, Any]
+) -> Loss | PruningPolicy:
+    wanted = {key: settings[key] for key in keys}
     with own_code_at_work(f"method {path} with {wanted} raised"):
-        return factory(**wanted)
-
-
-def _make_own_loss(factory: Callable[..., Any], path: str, settings: Mapping[str, Any]) -> Loss:
-    made = _call(factory, path, settings)
-    if isinstance(made, Loss):
+        made = factory(**wanted)
+    if isinstance(made, Loss | PruningPolicy):
         return made
-    if isinstance(made, PruningPolicy):
-        raise invalid("method", "begin with a loss", repr(path), "A plan comes last: nll+module:name.")
-    way_out = "Subclass PerSampleLoss or Loss of calibrant.losses: docs/losses shows how."
-    raise invalid(f"method {path}", "return a calibrant.losses.Loss", type(made).__name__, way_out)
-
-
-def _make_own_policy(factory: Callable[..., Any], path: str, settings: Mapping[str, Any]) -> PruningPolicy:
-    made = _call(factory, path, settings)
-    if not isinstance(made, PruningPolicy):
-        rule = "return a calibrant.pruning.PruningPolicy with all settings"
-        raise invalid(f"method {path}", rule, type(made).__name__)
-    return made
+    way_out = "docs/losses shows how to write a loss, docs/pruning.md a policy."
+    rule = "return a calibrant.losses.Loss or a calibrant.pruning.PruningPolicy"
+    raise invalid(f"method {path}", rule, type(made).__name__, way_out)
