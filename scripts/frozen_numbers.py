@@ -149,14 +149,11 @@ def compare_group_numbers(a: Predictions, b: Predictions, groups: str, **setting
 
 
 def partitioned_numbers(predictions: Predictions) -> Values:
-    """Metrics and temperature of predictions that lie in three Parquet files."""
+    """Metrics of predictions that lie in three Parquet files."""
     with tempfile.TemporaryDirectory() as folder:
         for part, rows in enumerate(np.array_split(np.arange(len(predictions)), 3)):
             predictions.subset(rows).save(Path(folder) / f"part-{part}.parquet")
-        found: Values = {"evaluate": evaluation_numbers(metrics.evaluate_parts(folder, kind=predictions.kind))}
-        if len(np.unique(predictions.targets)) > 1:
-            found["minimised"] = {"temperature": calibration.fit_parts(folder, kind=predictions.kind).temperature_}
-    return found
+        return {"evaluate": evaluation_numbers(metrics.evaluate_parts(folder, kind=predictions.kind))}
 
 
 METHODS = tuple(calibration.METHODS)

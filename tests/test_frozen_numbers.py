@@ -50,7 +50,7 @@ CHANGED: tuple[str, ...] = (
     "*/intervals/ece*",
     "*/intervals/smooth_ece*",
     "*/intervals/ks*",
-    # The temperature of parts has a weak prior; that of the calibrators is compared without one.
+    # A temperature is no longer fitted part by part.
     "*/partitioned/minimised/*",
     # Sums in another order: at most 7e-12 relative.
     "*/evaluate/weights*/aurc",

@@ -1,6 +1,5 @@
 import io
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from calibrant import Predictions, evaluate
 from calibrant.calibration import METHODS, TemperatureScaling
 from calibrant.calibration.method_choice import warn_if_worse
 from calibrant.cli import _shared
-from calibrant.decisions import Policy, choose_threshold
+from calibrant.decisions import Policy
 from calibrant.errors import CalibrantWarning
 
 
@@ -159,17 +158,6 @@ def test_a_terminal_shows_which_method_is_being_tried(monkeypatch):
         progress("isotonic[bold]", 2, 10)
     assert "isotonic[bold]" in written.getvalue()
     assert "2/10" in written.getvalue()
-
-
-def test_a_folder_that_exists_is_refused_before_ray_starts(calibrant, files, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)  # to start it would be another line
-    (tmp_path / "there").mkdir()
-    for words in (("calibrate", files[0], "--apply", files[1]), ("route", "apply", tmp_path / "policy.json", files[1])):
-        Policy(3, rule=choose_threshold(Predictions.load(files[0]), 0.7)).save(tmp_path / "policy.json")
-        code, out, err = calibrant(*words, "--out", tmp_path / "there", "--executor", "ray")
-        assert (code, out) == (2, "")
-        refused = f"calibrant: out must be a folder that does not exist yet, got {tmp_path}/there."
-        assert err == f"{refused} Name another, or remove it.\n"
 
 
 def test_inputs_are_never_overwritten(calibrant, tmp_path):

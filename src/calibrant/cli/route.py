@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from cyclopts import App
 
 from calibrant.cli._shared import (
-    Address,
-    ExecutorFlag,
     Json,
     Many,
     Out,
@@ -22,7 +20,6 @@ from calibrant.cli._shared import (
 )
 from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput, did_you_mean, invalid
 from calibrant.files import refuse_overwriting
-from calibrant.scale import make_executor
 from calibrant.tables import Table
 
 if TYPE_CHECKING:
@@ -323,8 +320,6 @@ def apply_(
     out: Annotated[Path, OutOr],
     reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
     keep: Annotated[list[str] | None, Many] = None,
-    executor: ExecutorFlag = "local",
-    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Decide for each case of a file: auto or review; for several labels negative, positive or review.
@@ -336,14 +331,13 @@ def apply_(
         out: Decisions: .csv or .parquet with columns id, decision, predicted, class, confidence and, if the policy has
             a shortlist, shortlist: the classes to look at first.
         keep: Other columns of the source that are written behind the decisions: groups for "calibrant monitor".
-        executor: Ray decides the parts of a folder of Parquet files in many processes, and --out is a folder, too.
     """
-    from calibrant.decisions import MultiLabel, Policy, route_file, route_labels, route_parts
+    from calibrant.decisions import MultiLabel, Policy, route_file, route_labels
     from calibrant.runs import source_path
 
     rules = MultiLabel.of_file(policy)
     if rules is not None:
-        refuse_with_labels(keep=keep, address=address, **vars(reading))
+        refuse_with_labels(keep=keep, **vars(reading))
         refuse_overwriting([out], [policy, source])
         decided = route_labels(rules, source, out)
         rows = [(label, *(f"{count:,}" for count in counts.values())) for label, counts in decided.items()]
@@ -352,13 +346,7 @@ def apply_(
         return
     path = source_path(source, "test")
     refuse_overwriting([out], [policy, path])
-    loaded = Policy.load(policy)
-    settings = {**reading.options(), "keep": keep or ()}
-    with make_executor(executor, address=address, new_folder=out) as place:
-        if place is None:
-            counts = route_file(loaded, path, out, **settings)
-        else:
-            counts = route_parts(loaded, path, out, **settings, executor=place)
+    counts = route_file(Policy.load(policy), path, out, keep=keep or (), **reading.options())
     answer(f"{counts.describe()} Wrote {out}", {**asdict(counts), "path": str(out)}, as_json=as_json)
 
 
