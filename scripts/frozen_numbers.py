@@ -159,9 +159,6 @@ def partitioned_numbers(predictions: Predictions) -> Values:
 METHODS = tuple(calibration.METHODS)
 CALIBRATORS: dict[str, Callable[[], calibration.Calibrator]] = {
     **{name: partial(calibration.make_calibrator, name) for name in METHODS},
-    "beta-am": lambda: calibration.BetaCalibration(parameters="am"),
-    "beta-ab": lambda: calibration.BetaCalibration(parameters="ab"),
-    "histogram-width": lambda: calibration.HistogramBinning(n_bins=8, strategy="equal-width"),
     # Maximum likelihood, as it was frozen.
     "temperature": lambda: calibration.TemperatureScaling(prior_scale=None),
     "temperature-bounds": lambda: calibration.TemperatureScaling(bounds=(0.8, 1.2), prior_scale=None),
@@ -170,7 +167,7 @@ CALIBRATORS: dict[str, Callable[[], calibration.Calibrator]] = {
     "dirichlet-fixed": lambda: calibration.DirichletScaling(reg_lambda=0.01),
 }
 # Their parameters are found without a minimiser.
-CLOSED_FORM = ("none", "isotonic", "isotonic-top", "histogram", "histogram-top", "histogram-width")
+CLOSED_FORM = ("none", "isotonic", "isotonic-top", "histogram", "histogram-top")
 # These choose the strength of their regulariser by cross-validation, which is slow.
 SLOW = ("vector", "matrix", "dirichlet")
 
@@ -205,9 +202,9 @@ def best_calibrator_numbers(predictions: Predictions, methods: tuple[str, ...] |
     return {"name": selection.name, "candidates": lines, "fitted": calibrator_numbers(selection.calibrator)}
 
 
-def prior_numbers(fit: Predictions, new: Predictions, method: Any) -> Values:
+def prior_numbers(fit: Predictions, new: Predictions) -> Values:
     trained = np.bincount(fit.targets, minlength=fit.n_classes) + 1.0
-    correction = calibration.PriorCorrection.estimate(new, trained, method=method, labelled=fit)
+    correction = calibration.PriorCorrection.estimate(new, trained)
     return {"shares": correction.shares, "probabilities": correction(new).probabilities}
 
 
@@ -653,8 +650,7 @@ def record_calibrators(case: Case, add: Prefixed) -> None:
     add("best/fast methods", best_calibrator_numbers, some, fast, minimised=True)
     if case.fit.n_classes <= 3:
         add("best/all methods", best_calibrator_numbers, some, None, minimised=True)
-    for method in ("em", "bbse"):
-        add(f"prior/{method}", prior_numbers, case.fit, case.new, method, minimised=True)
+    add("prior/em", prior_numbers, case.fit, case.new, minimised=True)
 
 
 def record_rules(case: Case, add: Prefixed) -> None:

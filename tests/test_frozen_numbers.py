@@ -64,6 +64,10 @@ CHANGED: tuple[str, ...] = (
     "*/intervals/accuracy@*",
     "*/compare*/share@*/difference*",
     "*/compare*/accuracy@*/difference*",
+    # These options were removed.
+    "*/calibrators/beta-a*",
+    "*/calibrators/histogram-width/*",
+    "*/prior/bbse/*",
     # NLL and Brier score have no interval with fewer than three wrong rows, as here.
     "table-04/*/nll*",
     "table-04/*/brier*",

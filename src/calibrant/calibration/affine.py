@@ -11,7 +11,7 @@ from calibrant.calibration.base import Calibrator, Progress, finite_array
 from calibrant.calibration.operations import NUMPY, Floats, Integers, Matrix, Operations, log_softmax, mean_nll
 from calibrant.calibration.temperature import softening
 from calibrant.checks import whole
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import invalid
 
 # Strongest first: each fit starts from the result of its stricter neighbour. The terms are means over K^2 or K numbers,
 # so many classes need large values: 50 classes and 3,000 cases are best near 100,000.
@@ -150,10 +150,7 @@ class _AffineScaling(Calibrator):
 
     def _cross_validate(self, features: Floats, targets: Integers, weights: Floats) -> dict[float, float]:
         """Mean held-out NLL for each strength of the grid."""
-        try:
-            fold = stratified_folds(targets, self.folds, self.seed)
-        except InvalidInput as error:
-            raise InvalidInput(f"{error} Or give reg_lambda a number: then nothing is cross-validated.") from error
+        fold = stratified_folds(targets, self.folds, self.seed)
         folds = []
         for held_out in range(self.folds):
             inside = fold != held_out
@@ -423,5 +420,6 @@ def stratified_folds(targets: Integers, folds: int, seed: int) -> Integers:
         rest = targets[fold != held_out]
         if len(rest) == len(targets) or len(rest) == 0 or (rest == rest[0]).all():
             rule = f"hold enough cases of two classes for {folds} folds"
-            raise invalid("targets", rule, f"{len(targets)} cases", "Use more cases or fewer folds.")
+            way_out = "Use more cases or fewer folds, or a method that is not cross-validated, such as temperature."
+            raise invalid("targets", rule, f"{len(targets)} cases", way_out)
     return fold

@@ -14,7 +14,7 @@ from calibrant.calibration.base import Calibrator, Progress, as_arrays, check_fi
 from calibrant.calibration.curves import BetaCalibration, HistogramBinning, IsotonicCalibration, PlattScaling
 from calibrant.calibration.operations import Floats, Integers, Matrix, Operations
 from calibrant.calibration.temperature import TemperatureScaling
-from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
+from calibrant.errors import CalibrantWarning, did_you_mean, invalid
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.tables import Displayed, ShownFields, Table
 
@@ -109,16 +109,13 @@ class Selection(Displayed):
 
     def describe(self) -> str:
         """What was compared and fitted, for a person."""
-        lines = []
-        if self.candidates:
-            lines += ["Cross-validation on the fit set: held-out NLL, and how far behind the best"]
-            lines += [f"  {each.name:<14} {each.nll:.4f}  {_behind(each)}".rstrip() for each in self.candidates]
-            lines += [f"Chosen: {self.reason}"]
         calibrator = self.calibrator
         numbers = "".join(f", {name} {value:.4f}" for name, value in calibrator.fitted_numbers().items())
-        lines += [f"Fitted {calibrator!r} on {calibrator.summary_.cases:,} cases{numbers}."]
+        lines = [f"Fitted {calibrator!r} on {calibrator.summary_.cases:,} cases{numbers}."]
+        if self.candidates:
+            lines.insert(0, f"Chosen: {self._overview().text()}")
         if calibrator.identity_ and calibrator.method != "none":
-            lines += ["No map was kept: the probabilities stay as they are."]
+            lines.append("No map was kept: the probabilities stay as they are.")
         return "\n".join(lines)
 
 
@@ -132,11 +129,6 @@ def make_calibrator(name: str) -> Calibrator:
     """A fresh calibrator by its name in `METHODS`, with default parameters."""
     if name == PlattScaling.method:  # for two classes, or a class and its score
         return PlattScaling()
-    if name == "sigmoid":
-        way_out = (
-            "Of two classes 'platt' is the sigmoid. For more, 'beta' is the nearest; 'temperature' is the default."
-        )
-        raise invalid("method", "be a known one", repr(name), way_out)
     if not isinstance(name, str) or name not in METHODS:
         raise invalid("method", "be a known one", repr(name), did_you_mean(str(name), [*METHODS, "platt"]))
     return METHODS[name]()
@@ -154,14 +146,7 @@ def cross_validated_nll(
         with warnings.catch_warnings():
             # A fold may lack a class or be separable: that is about the fold. The final fit speaks for itself.
             warnings.simplefilter("ignore", CalibrantWarning)
-            calibrator = make()
-            try:
-                calibrator.fit(matrix[~outside], labels[~outside])
-            except InvalidInput as error:
-                # It counts the cases of a fold, and may be about folds inside of it; the caller knows neither.
-                rule = f"hold enough cases to fit {calibrator.method} without one of {folds} folds"
-                way_out = "Use more cases, or choose a method yourself: temperature needs the fewest."
-                raise invalid("targets", rule, f"{len(labels)} cases", way_out) from error
+            calibrator = make().fit(matrix[~outside], labels[~outside])
         logs = calibrator.transform_logits(matrix[outside].astype(np.float64))
         result[outside] = -logs[np.arange(len(logs)), labels[outside]]
     return result
@@ -185,26 +170,16 @@ def fit_calibrator(
     return Selection(method, make_calibrator(method).fit(predictions), (), "")
 
 
-def warn_if_worse(before: Predictions, after: Predictions, *, used: Sequence[str] = ()) -> None:
-    """Warn if calibrated predictions have a larger NLL than raw ones by more than two standard errors.
-
-    Args:
-        before: The raw predictions.
-        after: The calibrated ones.
-        used: Methods that the warning does not advise, because they were asked for or found best.
-    """
+def warn_if_worse(before: Predictions, after: Predictions) -> None:
+    """Warn if calibrated predictions have a larger NLL than raw ones by more than two standard errors."""
     if before.kind == "score":  # it has no NLL
         return
     losses = [np.minimum(_losses(each), 1e6) for each in (before, after)]
     change = losses[1] - losses[0]
     if change.mean() > 2.0 * change.std() / len(change) ** 0.5:
-        others = [name for name in ("temperature", "best") if name not in used]
-        advice = "or leave the scores as they are"
-        if others:
-            advice = f"or use the method {' or '.join(others)}"
         warnings.warn(
             f"calibration made the NLL of the predictions it was applied to larger: {losses[0].mean():.4g} before, "
-            f"{losses[1].mean():.4g} after. Fit on more cases, {advice}.",
+            f"{losses[1].mean():.4g} after. Fit on more cases, use another method, or leave the scores as they are.",
             CalibrantWarning,
             stacklevel=2,
         )

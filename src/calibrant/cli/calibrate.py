@@ -56,7 +56,7 @@ def calibrate(
     calibrator = selection.calibrator
     calibrated = calibrator(test)
     warn_if_in_sample(calibrator.provenance_, test.origin)
-    warn_if_worse(test, calibrated, used=(method, selection.name))
+    warn_if_worse(test, calibrated)
     before, after = evaluate(test, thresholds=(0.95,)), evaluate(calibrated, thresholds=(0.95,))
     calibrated.save(predictions_path)
     calibrator.provenance_ = calibrator.provenance_.applied(applied_to, predictions_path)

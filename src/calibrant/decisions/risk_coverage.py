@@ -33,34 +33,29 @@ class CostModel(ShownFields):
     review: float
     matrix: NDArray[np.float64] | None
 
+    @property
+    def unit(self) -> float:
+        """What the numbers of `of_rows` are multiples of. Sums of whole numbers are exact, sums of costs are not."""
+        if self.error is None:
+            return 1.0
+        return self.error
+
     def of_rows(self, targets: NDArray[np.int64], predicted: NDArray[np.int64]) -> NDArray[np.float64]:
-        """What each case would cost if it were automated."""
-        if self.matrix is not None:
-            return np.asarray(self.matrix[targets, predicted])
-        return np.where(targets == predicted, 0.0, self.error or 0.0)
+        """What each case would cost if it were automated, in units."""
+        if self.matrix is None:
+            return (targets != predicted).astype(np.float64)
+        return np.asarray(self.matrix[targets, predicted])
 
-    def change(
-        self,
-        automated: NDArray[np.int64],
-        errors: NDArray[np.int64],
-        confidence: NDArray[np.float64],
-        paid: NDArray[np.float64],
+    def of_surest(
+        self, automated: NDArray[np.int64], confidence: NDArray[np.float64], units: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """What automating the `automated` surest cases changes: the costs `paid` for them less the reviews saved."""
-        if self.matrix is None:
-            return np.asarray((self.error or 0.0) * errors - self.review * automated)
-        total = np.concatenate([[0.0], np.cumsum(paid[np.argsort(-confidence, kind="stable")])])
-        return np.asarray(total[automated] - self.review * automated)
+        """What the `automated` surest cases cost together."""
+        total = np.concatenate([[0.0], np.cumsum(units[np.argsort(-confidence, kind="stable")])])
+        return np.asarray(self.unit * total[automated])
 
-    def total(self, cases: int, automated: int, errors: int, paid: float) -> float:
-        """What some cases cost together, of which the automated ones cost `paid`."""
-        if self.matrix is None:
-            paid = (self.error or 0.0) * errors  # exact, unlike a sum over rows
-        return paid + self.review * (cases - automated)
-
-    def of_rule(self, evidence: Evidence, paid: float) -> Costs:
-        """What a rule costs for 1,000 cases like its evidence, of which the automated ones cost `paid` together."""
-        total = self.total(evidence.cases, evidence.automated, evidence.errors, paid)
+    def of_rule(self, evidence: Evidence, units: float) -> Costs:
+        """What a rule costs for 1,000 cases like its evidence, of which the automated ones cost `units` together."""
+        total = self.unit * units + self.review * (evidence.cases - evidence.automated)
         matrix = None
         if self.matrix is not None:
             matrix = tuple(tuple(row) for row in self.matrix.tolist())
@@ -167,10 +162,9 @@ def risk_coverage(
     routed = route_all(predictions)
     thresholds, automated, errors = _curve(routed, predictions)
     cases = len(predictions)
-    change = np.zeros(len(thresholds))
+    spent = np.zeros(len(thresholds))
     if costs is not None:
-        paid = costs.of_rows(predictions.targets, routed.predicted)
-        change = costs.change(automated, errors, routed.ranking, paid)
+        spent = costs.of_surest(automated, routed.ranking, costs.of_rows(predictions.targets, routed.predicted))
     wanted = np.searchsorted(automated, np.ceil(np.sort(shares)[::-1] * cases - 1e-9), side="left")
     rows = []
     for at in dict.fromkeys(wanted.tolist()):
@@ -179,8 +173,7 @@ def risk_coverage(
         share_low, share_high = interval(count, cases, confidence=confidence)
         price = None
         if costs is not None:
-            spent = float(change[at]) + costs.review * count
-            price = 1000.0 * costs.total(cases, count, wrong, spent) / cases
+            price = 1000.0 * (float(spent[at]) + costs.review * (cases - count)) / cases
         row = CoverageRow(
             threshold=float(thresholds[at]),
             coverage=count / cases,
@@ -243,15 +236,15 @@ def cheapest_threshold(
         raise invalid("cost_error and cost_review", "be given where nothing is promised", "none")
     routed = route_all(predictions)
     thresholds, automated, errors = _curve(routed, predictions)
-    paid = costs.of_rows(predictions.targets, routed.predicted)
-    change = costs.change(automated, errors, routed.confidence, paid)
+    units = costs.of_rows(predictions.targets, routed.predicted)
+    change = costs.of_surest(automated, routed.confidence, units) - costs.review * automated
     best = last_minimum(change)
     threshold, spent = None, 0.0
     evidence = Evidence.of_counts(len(predictions), 0, 0)
     note = "Reviewing every case costs less than automating at any threshold."
     if change[best] < 0:
         threshold = float(thresholds[best])
-        spent = float(paid[routed.confidence >= threshold].sum())
+        spent = float(units[routed.confidence >= threshold].sum())
         evidence = Evidence.of_counts(len(predictions), int(automated[best]), int(errors[best]))
         note = "The cheapest threshold on these cases; it promises no accuracy."
     return RoutingRule(

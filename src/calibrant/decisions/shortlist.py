@@ -16,7 +16,7 @@ from calibrant.decisions.rule import Part, RoutingRule
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import Kind, Predictions, names_or_numbers, require_predictions
 from calibrant.predictions.readings import plain_label, shortened
-from calibrant.tables import Displayed, ShownFields, Table
+from calibrant.tables import ShownFields
 
 # Matrix products round differently in blocks of another size, so that a calibrator may give other last digits. A level
 # that is a little lower lists the same classes all the same, and it keeps the promise.
@@ -24,7 +24,7 @@ _SLACK = 1 - 1e-9
 
 
 @dataclass(frozen=True, repr=False)
-class Shortlist(Displayed, Part):
+class Shortlist(Part):
     """List every class whose probability is at least `least`, and always the most probable one.
 
     A system that names a class and a score may name further candidates (columns `predicted_2`, `confidence_2` and so
@@ -42,7 +42,6 @@ class Shortlist(Displayed, Part):
     """
 
     _what: ClassVar[str] = "shortlist"
-    _optional: ClassVar[tuple[str, ...]] = ("score",)
 
     least: float
     n_classes: int
@@ -133,15 +132,6 @@ class Shortlist(Displayed, Part):
             score=self.score,
         )
 
-    def describe(self) -> str:
-        """What was chosen, and on what, as lines of text."""
-        lines = [self.note]
-        if self.least > 0:
-            level = f"{self.least:.6f} or more"
-            lines.append(f"Listed: the predicted class, and every other one with a confidence of {level}.")
-        lines.append(f"Of {self.cases:,} cases {self.missed:,} have their true class off the list.")
-        return "\n".join(lines)
-
     def describe_check(self, check: "ShortlistCheck") -> str:
         """Whether the promise held for new cases that went to a person."""
         if check.covered is None:
@@ -159,19 +149,16 @@ class Shortlist(Displayed, Part):
 
     def overview_rows(self) -> list[tuple[str, object]]:
         """What it promises and what it was chosen on, one line each."""
-        rows: list[tuple[str, object]] = [
+        return [
             ("promised coverage", f"{self.coverage:g}, with probability {self.confidence:g}"),
             ("least confidence", f"{self.least:.6f}"),
             ("chosen on", f"{self.cases:,} cases"),
             ("true class not listed", f"{self.missed:,}"),
             ("mean length", f"{self.mean_length:.2f}"),
         ]
-        if self.note:
-            rows.append(("note", self.note))
-        return rows
 
-    def _overview(self) -> Table:
-        return Table(f"{self.n_classes} classes", self.overview_rows())
+    def _heading(self) -> str:
+        return f"{self.n_classes} classes"
 
 
 def choose_shortlist(
