@@ -297,10 +297,12 @@ def choose_shortlist(predictions: Predictions, coverage: float, rule: Any = None
 def shortlist_numbers(shortlist: Any, predictions: Predictions, rule: Any = None) -> Values:
     rule, predictions = seen_by(rule, predictions)
     names = ("least", "cases", "missed", "mean_length", "threshold", "class_thresholds")
+    check = asdict(decisions.check_shortlist(shortlist, predictions, rule=rule))
+    del check["coverage"]
     return {
         **{name: getattr(shortlist, name) for name in names},
         "listed": shortlist.listed(predictions),
-        "check": asdict(decisions.check_shortlist(shortlist, predictions, rule=rule)),
+        "check": check,
     }
 
 

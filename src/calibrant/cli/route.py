@@ -1,6 +1,7 @@
 """`calibrant route`: choose a rule, apply it, and check whether its promise held."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -99,13 +100,8 @@ def fit(
             them.
     """
     from calibrant.calibration import make_calibrator
-    from calibrant.decisions import (
-        Policy,
-        cheapest_threshold,
-        choose_threshold,
-        read_cost_matrix,
-        risk_coverage,
-    )
+    from calibrant.calibration.temperature import temperature_share
+    from calibrant.decisions import Policy, cheapest_threshold, choose_threshold, read_cost_matrix, risk_coverage
     from calibrant.decisions.risk_coverage import coverage_table
     from calibrant.runs import load_predictions, policy_path, source_path
 
@@ -113,13 +109,11 @@ def fit(
     target = out or policy_path(path)
     refuse_overwriting([target], [path])
     given = load_predictions(path, **reading.options())
-    stated = given
-    if not per_class:
-        stated = given.as_right_or_wrong()
+    stated = given if per_class else given.as_right_or_wrong()
     start = Policy(stated.n_classes, class_names=stated.class_names)
     fitting = None
     if calibrate:
-        some = _share_of(given, share, seed, clusters)
+        some, _ = given.split(temperature_share(len(given)) if share is None else share, seed=seed, clusters=clusters)
         # Scores without a scale need an offset, too, and nobody knows which confidences they will reach.
         method = {"score": "platt"}.get(given.kind, "temperature")
         start = start.with_calibrator(make_calibrator(method).fit(some))
@@ -130,8 +124,7 @@ def fit(
     replaced = _replaced(target)
     if replaced is not None:
         start = start.remember(replaced.fits)
-    cases = start.calibrate(start.unseen(given))
-    drawn = _drawn(cases, weights, seed)
+    cases, drawn, noted = _drawn(start.calibrate(start.unseen(given)), weights, seed)
     costs: dict[str, Any] = {"cost_error": cost_error, "cost_review": cost_review}
     if cost_matrix is not None:
         costs["cost_matrix"] = read_cost_matrix(cost_matrix, cases)
@@ -154,47 +147,38 @@ def fit(
             seed=seed,
             **costs,
         )
-    rule = _noted(rule, weights, seed, drawn, cases)
+    rule = noted(rule)
     if replaced is not None and replaced.automates and not rule.automates:
         text = f"{target} automated some cases; the new policy, which replaces it, sends every case to a person."
         warnings.warn(text, CalibrantWarning, stacklevel=2)
     start.with_rule(rule).save(target)
     rows = risk_coverage(drawn, **costs)
-    figures = {"automation_rate": rule.automation_rate, "review_per_1000": rule.review_per_1000}
-    content: dict[str, Any] = {"rule": {**rule.to_dict(), **figures}, "risk_coverage": [asdict(row) for row in rows]}
-    content |= {"calibrator": None, "path": str(target)}
+    calibrated_by = None
     lines = [coverage_table(rows), rule.describe()]
     if start.calibrator is not None:
-        content["calibrator"] = start.calibrator.describe()
-        lines.append(f"Scores are calibrated by {content['calibrator']}.")
+        calibrated_by = start.calibrator.describe()
+        lines.append(f"Scores are calibrated by {calibrated_by}.")
+    figures = {"automation_rate": rule.automation_rate, "review_per_1000": rule.review_per_1000}
+    content = {
+        "rule": {**rule.to_dict(), **figures},
+        "risk_coverage": [asdict(row) for row in rows],
+        "calibrator": calibrated_by,
+        "path": str(target),
+    }
     answer("\n".join([*lines, f"Wrote {target}"]), content, as_json=as_json)
 
 
-def _drawn(cases: "Predictions", weights: str | None, seed: int) -> "Predictions":
-    """Draw cases by a column of weights; all of them without weights."""
+def _drawn(
+    cases: "Predictions", weights: str | None, seed: int
+) -> "tuple[Predictions, Predictions, Callable[[_R], _R]]":
+    """The cases, those drawn by a column of weights (all without one), and what notes that in a rule."""
     from calibrant.decisions import sample_by_weights
-
-    if weights is None:
-        return cases
-    return sample_by_weights(cases, weights, seed=seed)
-
-
-def _noted(rule: _R, weights: str | None, seed: int, drawn: "Predictions", cases: "Predictions") -> _R:
-    """Record in a rule that its cases were drawn by weights."""
     from calibrant.decisions.case_columns import note_weights
 
     if weights is None:
-        return rule
-    return note_weights(rule, weights, seed, drawn, cases)
-
-
-def _share_of(cases: "Predictions", share: float | None, seed: int, clusters: str | None) -> "Predictions":
-    """A random share of the cases, or of their clusters, for a calibrator and for the choice of a score."""
-    from calibrant.calibration.temperature import temperature_share
-
-    if share is None:
-        share = temperature_share(len(cases))
-    return cases.split(share, seed=seed, clusters=clusters)[0]
+        return cases, cases, lambda rule: rule
+    drawn = sample_by_weights(cases, weights, seed=seed)
+    return cases, drawn, lambda rule: note_weights(rule, weights, seed, drawn, cases)
 
 
 def _replaced(path: Path) -> "Policy | None":
@@ -248,11 +232,15 @@ def binary(
     replaced = _replaced(out)
     if replaced is not None:
         start = start.remember(replaced.fits)
-    given = start.calibrate(start.unseen(loaded))
-    cases = _drawn(given, weights, seed)
-    promised: dict[str, Any] = {"sensitivity": sensitivity, "specificity": specificity, "confidence": confidence}
-    rule = choose_binary_rule(cases, positive=_class_number(reading.positive, loaded), **promised)
-    rule = _noted(rule, weights, seed, cases, given)
+    _, cases, noted = _drawn(start.calibrate(start.unseen(loaded)), weights, seed)
+    rule = choose_binary_rule(
+        cases,
+        sensitivity=sensitivity,
+        specificity=specificity,
+        confidence=confidence,
+        positive=_class_number(reading.positive, loaded),
+    )
+    rule = noted(rule)
     start.with_rule(rule).save(out)
     answer(f"{rule.note}\nWrote {out}", {"rule": rule.to_dict(), "path": str(out)}, as_json=as_json)
 
@@ -420,10 +408,8 @@ def shortlist_(
     loaded = Policy.load(policy)
     cases = load_predictions(path, **reading.options())
     loaded.warn_if_seen(cases)
-    calibrated = loaded.calibrate(cases)
-    drawn = _drawn(calibrated, weights, seed)
-    chosen = choose_shortlist(drawn, coverage, confidence=confidence, rule=loaded.routing)
-    chosen = _noted(chosen, weights, seed, drawn, calibrated)
+    _, drawn, noted = _drawn(loaded.calibrate(cases), weights, seed)
+    chosen = noted(choose_shortlist(drawn, coverage, confidence=confidence, rule=loaded.routing))
     replace(loaded, shortlist=chosen).save(target)
     content = {"shortlist": chosen.to_dict(), "path": str(target)}
     answer(f"{chosen.describe()}\nWrote {target}", content, as_json=as_json)

@@ -67,13 +67,16 @@ def binary_rates(
     missed, flagged = int((ill & (chance < low)).sum()), int((~ill & (chance >= high)).sum())
     positives, negatives = int(ill.sum()), int((~ill).sum())
     reviewed = int(((chance >= low) & (chance < high)).sum())
-    shares: list[float | None] = []
-    intervals = []
-    for cases, errors in ((positives, missed), (negatives, flagged)):
-        lowest, highest = interval(cases - errors, cases, confidence=confidence)
-        intervals.append((float(lowest), float(highest)))
-        shares.append((cases - errors) / cases if cases else None)
-    return BinaryRates(positives, negatives, missed, flagged, reviewed, *shares, *intervals)
+    sensitivity, of_sensitivity = _rate(positives, missed, confidence)
+    specificity, of_specificity = _rate(negatives, flagged, confidence)
+    shares = sensitivity, specificity, of_sensitivity, of_specificity
+    return BinaryRates(positives, negatives, missed, flagged, reviewed, *shares)
+
+
+def _rate(cases: int, errors: int, confidence: float) -> tuple[float | None, tuple[float, float]]:
+    """Share of cases that is right, None without cases, and its interval."""
+    low, high = interval(cases - errors, cases, confidence=confidence)
+    return (cases - errors) / cases if cases else None, (float(low), float(high))
 
 
 @dataclass(frozen=True, repr=False)

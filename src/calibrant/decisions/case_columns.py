@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import whole
-from calibrant.decisions.rule import GroupEvidence
+from calibrant.decisions.rule import GroupEvidence, Part
 from calibrant.errors import invalid
 from calibrant.metrics.metric import Groups, Weights, check_weights, column_of
 from calibrant.metrics.subgroups import group_rows
@@ -108,15 +108,10 @@ def sample_by_weights(predictions: Predictions, weights: Weights, *, seed: int =
     return predictions.subset(kept)
 
 
-class _Noted(Protocol):
-    @property
-    def note(self) -> str: ...
+_Part = TypeVar("_Part", bound=Part)
 
 
-_Rule = TypeVar("_Rule", bound=_Noted)
-
-
-def note_weights(rule: _Rule, weights: str, seed: int, drawn: Predictions, cases: Predictions) -> _Rule:
+def note_weights(rule: _Part, weights: str, seed: int, drawn: Predictions, cases: Predictions) -> _Part:
     """Add to a rule or shortlist that it was chosen on cases drawn by weights, and name their file.
 
     A rule also keeps the column and the seed, so that the monitor can draw the same cases again.

@@ -190,11 +190,12 @@ class _Search:
         """
         if self.search == "fixed":
             return _Tests(self, predictions).rule()
-        if any(column is not None and not isinstance(column, str) for column in (self.clusters, self.groups)):
+        clusters, groups = self.clusters, self.groups
+        if not isinstance(clusters, str | None) or not isinstance(groups, str | None):
             raise invalid("groups and clusters", "name columns for a search that splits the cases", "values")
         fitting, rest, spent = self.fitting, predictions, ""
         if fitting is None:
-            fitting, rest = predictions.split(_SPENT, seed=self.seed, clusters=self.clusters)
+            fitting, rest = predictions.split(_SPENT, seed=self.seed, clusters=clusters)
             spent = f" {len(fitting):,} other cases were spent to find where to start."
         score = self.score
         if score == "auto":

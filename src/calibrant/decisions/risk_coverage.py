@@ -43,7 +43,7 @@ class CostModel(ShownFields):
     def of_rows(self, targets: NDArray[np.int64], predicted: NDArray[np.int64]) -> NDArray[np.float64]:
         """What each case would cost if it were automated, in units."""
         if self.matrix is None:
-            return (targets != predicted).astype(np.float64)
+            return np.asarray(targets != predicted, dtype=np.float64)
         return np.asarray(self.matrix[targets, predicted])
 
     def of_surest(

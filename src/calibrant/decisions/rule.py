@@ -19,8 +19,6 @@ from calibrant.predictions.core import RIGHT_OR_WRONG
 from calibrant.predictions.rows import SUM_TOLERANCE, Precision, as_scores, probabilities_of, refuse_scores
 from calibrant.tables import FEW, Displayed, ShownFields, Table
 
-_ROWS_SHOWN = 5
-
 
 class Part(Displayed):
     """Base of rules and shortlists: dataclasses of plain values that a policy file contains."""
@@ -30,7 +28,7 @@ class Part(Displayed):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that `from_dict` needs, as plain JSON values."""
-        content = asdict(self)  # type: ignore[call-overload]  # every subclass is a dataclass
+        content: dict[str, Any] = asdict(self)  # type: ignore[call-overload]  # every subclass is a dataclass
         if callable(content.get("score")):
             raise InvalidInput(
                 f"A {self._what} that ranks by the function {score_name(content['score'])} cannot be written to a "
@@ -68,8 +66,8 @@ class Part(Displayed):
         return Table(self._heading(), rows)
 
 
-@dataclass(frozen=True, repr=False)
-class Routed(Displayed):
+@dataclass(frozen=True)
+class Routed(ShownFields):
     """Decisions, one per row.
 
     Attributes:
@@ -94,17 +92,6 @@ class Routed(Displayed):
     def decisions(self) -> list[str]:
         """`auto` or `review`, one per row."""
         return np.where(self.automate, "auto", "review").tolist()  # type: ignore[no-any-return] # NumPy types tolist as Any
-
-    def _overview(self) -> Table:
-        decisions = np.where(self.automate[:_ROWS_SHOWN], "auto", "review").tolist()
-        rows: list[tuple[object, ...]] = [
-            (row, decision, self.predicted[row], f"{self.confidence[row]:.4f}")
-            for row, decision in enumerate(decisions)
-        ]
-        if len(self.automate) > _ROWS_SHOWN:
-            rows.append((f"{len(self.automate) - _ROWS_SHOWN:,} more", "", "", ""))
-        title = f"{int(self.automate.sum()):,} of {len(self.automate):,} cases are automated"
-        return Table(title, rows, ("row", "decision", "predicted", "confidence"))
 
 
 @dataclass(frozen=True)
@@ -312,18 +299,12 @@ class RoutingRule(Part):
 
     def decide_all(self, predictions: Predictions) -> Routed:
         """Decide calibrated predictions that are in the rule's order of classes, block by block."""
-        groups = None
-        if self.group_thresholds is not None:
-            groups = predictions.extras.get(self.groups or "")
+        groups = predictions.extras.get(self.groups or "")
         if not predictions.has_all_classes:
             return self.decide_answers(predictions.predicted, predictions.confidence, predictions.kind, groups)
-        parts = []
-        for rows, block in predictions.chunks():
-            if groups is None:
-                parts.append(self.decide(block))
-            else:
-                parts.append(self.decide(block, groups[rows]))
-        return Routed.joined(parts)
+        return Routed.joined(
+            self.decide(block, None if groups is None else groups[rows]) for rows, block in predictions.chunks()
+        )
 
     def probabilities(self, scores: Any, kind: Kind, *, precision: Precision | None = None) -> NDArray[np.float64]:
         """Check scores and return them as float64 probabilities, shape (n, K).
