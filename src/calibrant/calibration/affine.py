@@ -29,6 +29,7 @@ _ROUGH, _EXACT = 1e-6, 1e-9
 _NUMBERS_AT_ONCE = 2**20
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _AffineScaling(Calibrator):
     """softmax(W x + b). Subclasses say what x is and whether W is diagonal.
 
@@ -54,21 +55,13 @@ class _AffineScaling(Calibrator):
 
     _diagonal: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        *,
-        reg_lambda: float | Literal["cv"] = "cv",
-        reg_mu: float | None = None,
-        folds: int = 5,
-        seed: int = 0,
-    ) -> None:
-        self.reg_lambda = reg_lambda
-        self.reg_mu = reg_mu
-        self.folds = folds
-        self.seed = seed
-        self._check_parameters()
+    reg_lambda: float | Literal["cv"] = "cv"
+    reg_mu: float | None = None
+    folds: int = 5
+    seed: int = 0
 
-    def _check_parameters(self) -> None:
+    def __post_init__(self) -> None:
+        """Refuse parameters outside their range."""
         for name, value, word in (("reg_lambda", self.reg_lambda, "cv"), ("reg_mu", self.reg_mu, None)):
             if value != word and not (isinstance(value, int | float) and 0 <= value < math.inf):
                 raise invalid(name, f"be {word!r} or a finite number of at least 0", repr(value))

@@ -176,9 +176,6 @@ class Calibrator(ABC):
         """Fitted values that are worth showing, by name; a temperature has one, most maps have too many."""
         return {}
 
-    def _check_parameters(self) -> None:  # noqa: B027 (a calibrator without parameters has nothing to check)
-        """Refuse parameters outside their range."""
-
     def fit(self, logits: Any, targets: Any = None, *, weights: Any = None) -> Self:
         """Learn the map: `fit(predictions)` or `fit(logits, targets)`.
 
@@ -195,42 +192,30 @@ class Calibrator(ABC):
             if not logits.has_all_classes and getattr(self, "mode", None) == "top-label":
                 way_out = f"Use {self.method}, which then calibrates this confidence."
                 raise invalid("method", "not be a top-label one for a class and its confidence", self.method, way_out)
-        matrix, classes = as_arrays(logits, targets)
-        case_weights = None
-        if weights is not None:
-            case_weights = check_case_weights(weights, len(classes))
-            used = case_weights > 0.0
-            matrix, classes = check_logits(matrix)[used], as_array("targets", classes)[used]
-            case_weights = case_weights[used]
-        matrix, classes = check_fit(matrix, classes)
-        if case_weights is None:
-            case_weights = np.ones(len(classes))
+        matrix, classes, case_weights = check_fit(logits, targets, weights)
         self.provenance_ = provenance
         self.n_classes_, self.identity_ = matrix.shape[1], True
-        useful, left_out = self._useful(matrix, classes)
+        useful, notes = self._useful(matrix, classes)
         matrix, classes = matrix[useful], classes[useful]
         case_weights = case_weights[useful] / case_weights[useful].mean()
-        before = self._mean_nll(matrix, classes, case_weights)
+        before = after = self._mean_nll(matrix, classes, case_weights)
         self.identity_ = False
         progress = self._fit(matrix, classes, case_weights)
-        progress = replace(progress, notes=(*left_out, *progress.notes))
-        after = before
+        notes = (*notes, *progress.notes)
         if not self.identity_:
             after = self._mean_nll(matrix, classes, case_weights)
-        return self._conclude(progress, len(classes), before, after)
-
-    def _conclude(self, progress: Progress, cases: int, before: float, after: float) -> Self:
-        """Keep the fitted map, or the identity if that has the smaller NLL on the fit set, and warn of notes."""
-        notes = progress.notes
         # Both sums carry rounding of about 1e-15; a fit that only ties is kept.
         if not after <= before + 1e-12 * (1.0 + abs(before)):
             notes = (*notes, f"the fitted map has a larger NLL ({after:.6g}) than none ({before:.6g}): none is kept")
             self.identity_, after = True, before
         self.summary_ = FitSummary(
-            cases=cases, nll_before=before, nll_after=min(after, before), **asdict(replace(progress, notes=notes))
+            cases=len(classes),
+            nll_before=before,
+            nll_after=min(after, before),
+            **asdict(replace(progress, notes=notes)),
         )
         for note in notes:
-            warnings.warn(f"{type(self).__name__}: {note}.", CalibrantWarning, stacklevel=3)
+            warnings.warn(f"{type(self).__name__}: {note}.", CalibrantWarning, stacklevel=2)
         return self
 
     def __call__(self, predictions: Predictions) -> Predictions:
@@ -346,16 +331,9 @@ class Calibrator(ABC):
         rows: list[tuple[str, object]] = list(self.get_params().items())
         if not hasattr(self, "summary_"):
             return Table(f"{type(self).__name__}, not fitted yet", rows).html()
-        summary = self.summary_
-        rows.append(("classes", self.n_classes_))
-        rows += [(name, f"{value:.4f}") for name, value in self.fitted_numbers().items()]
-        rows.append(("fitted on", f"{summary.cases:,} cases"))
-        rows.append(("their NLL before", f"{summary.nll_before:.4f}"))
-        # The same cases: what it is worth on others is not known from them.
-        rows.append(("their NLL after", f"{summary.nll_after:.4f} (the cases of the fit themselves)"))
-        if self.identity_:
-            rows.append(("map", "changes nothing"))
-        rows += [("note", note) for note in summary.notes]
+        rows += [("classes", self.n_classes_), ("changes nothing", self.identity_)]
+        rows += self.fitted_numbers().items()
+        rows += asdict(self.summary_).items()
         return Table(type(self).__name__, rows).html()
 
     def save(self, path: str | Path) -> None:
@@ -435,19 +413,6 @@ def _all_kinds(cls: type[Any]) -> list[type[Any]]:
 # -- checks of arrays --------------------------------------------------------------------------------------------------
 
 
-def as_arrays(logits: Any, targets: Any) -> tuple[Any, Any]:
-    """Logits and targets of predictions, or the two arrays as they are."""
-    if not isinstance(logits, Predictions):
-        if targets is None:
-            raise invalid("targets", "be given with an array of logits", "none")
-        return logits, targets
-    if targets is not None:
-        raise invalid("targets", "be left out with predictions, which hold them", type(targets).__name__)
-    if not logits.has_all_classes:
-        return logits.right_or_wrong_logits(), logits.correct.astype(np.int64)
-    return logits.as_logits(), logits.targets
-
-
 def check_logits(logits: Any, classes: int | None = None) -> Matrix:
     """Return logits as a finite float array of shape (n, K), K >= 2; float32 and float64 are kept as they are."""
     if isinstance(logits, Predictions):
@@ -476,22 +441,28 @@ def check_logits(logits: Any, classes: int | None = None) -> Matrix:
     return matrix
 
 
-def check_case_weights(weights: Any, cases: int) -> Floats:
-    """Return weights as float64 of shape (n,), finite, not negative and not all 0."""
-    values = as_array("weights", weights)
-    if values.shape != (cases,) or values.dtype.kind not in "iuf":
-        raise invalid("weights", f"be {cases} numbers, one per case", f"{values.dtype} of shape {values.shape}")
-    wide = values.astype(np.float64)
-    if not np.isfinite(wide).all() or wide.min() < 0.0 or wide.max() <= 0.0:
-        raise invalid("weights", "be finite, not negative, and not all 0", f"{wide.min()} to {wide.max()}")
-    return wide
-
-
-def check_fit(logits: Any, targets: Any) -> tuple[Matrix, Integers]:
-    """Check a fit set; one that cannot teach a calibrator anything is refused."""
+def check_fit(logits: Any, targets: Any, weights: Any = None) -> tuple[Matrix, Integers, Floats]:
+    """Logits, targets and weights of a fit set; one that cannot teach a calibrator anything is refused."""
+    if isinstance(logits, Predictions):
+        if targets is not None:
+            raise invalid("targets", "be left out with predictions, which hold them", type(targets).__name__)
+        if logits.has_all_classes:
+            logits, targets = logits.as_logits(), logits.targets
+        else:
+            logits, targets = logits.right_or_wrong_logits(), logits.correct.astype(np.int64)
+    elif targets is None:
+        raise invalid("targets", "be given with an array of logits", "none")
     matrix = check_logits(logits)
     found = labels("targets", as_array("targets", targets), rows=len(matrix), n_classes=matrix.shape[1])
-    classes = found.astype(np.int64)
+    classes, case_weights = found.astype(np.int64), np.ones(len(matrix))
+    if weights is not None:
+        values = as_array("weights", weights)
+        fine = values.shape == classes.shape and values.dtype.kind in "iuf" and np.isfinite(values).all()
+        if not fine or values.min() < 0 or values.max() <= 0:
+            rule = f"be {len(classes)} numbers, one per case, finite, not negative and not all 0"
+            raise invalid("weights", rule, f"{values.dtype} of shape {values.shape}")
+        used = values > 0
+        matrix, classes, case_weights = matrix[used], classes[used], values[used].astype(np.float64)
     if (classes == classes[0]).all():
         way_out = "A calibrator learns from cases that differ: fit on a sample of the whole stream."
         got = f"class {classes[0]} in all {len(classes)} cases"
@@ -500,7 +471,7 @@ def check_fit(logits: Any, targets: Any) -> tuple[Matrix, Integers]:
         way_out = "The model ignores its input, which no calibrator can repair: check its weights and its inputs."
         raise invalid("logits", "differ between cases", "the same prediction in every row", way_out)
     warn_if_probabilities(matrix, stacklevel=4)
-    return matrix, classes
+    return matrix, classes, case_weights
 
 
 def _all_rows_agree(matrix: Matrix) -> bool:

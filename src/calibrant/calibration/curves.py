@@ -1,6 +1,7 @@
 """Maps of one probability at a time: isotonic regression, histogram binning and beta calibration."""
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -26,12 +27,14 @@ Mode = Literal["one-vs-rest", "top-label"]
 _LARGEST_SLOPE = 1e3
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _CurveCalibration(Calibrator):
     """Bends each class's probability by its own curve, or the top probability by a common one."""
 
-    mode: Mode
+    mode: Mode = "one-vs-rest"
 
-    def _check_parameters(self) -> None:
+    def __post_init__(self) -> None:
+        """Refuse parameters outside their range."""
         if self.mode not in ("one-vs-rest", "top-label"):
             raise invalid("mode", "be 'one-vs-rest' or 'top-label'", repr(self.mode))
 
@@ -145,10 +148,6 @@ class IsotonicCalibration(_CurveCalibration):
 
     method: ClassVar[str] = "isotonic"
 
-    def __init__(self, *, mode: Mode = "one-vs-rest") -> None:
-        self.mode = mode
-        self._check_parameters()
-
     def _curve(self, probability: Floats, hit: Floats, weights: Floats) -> Floats:
         knots, inverse = np.unique(probability, return_inverse=True)
         # Equal probabilities must get equal values, so they enter as one point with their mean and weight.
@@ -165,6 +164,7 @@ class IsotonicCalibration(_CurveCalibration):
         return operations.interpolate(probabilities, curves)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class HistogramBinning(_CurveCalibration):
     """The observed frequency of each bin (Zadrozny and Elkan 2001). A bin is (lo, hi]; 0 falls into the first.
 
@@ -180,13 +180,11 @@ class HistogramBinning(_CurveCalibration):
 
     method: ClassVar[str] = "histogram"
 
-    def __init__(self, *, n_bins: int = 15, mode: Mode = "one-vs-rest") -> None:
-        self.n_bins = n_bins
-        self.mode = mode
-        self._check_parameters()
+    n_bins: int = 15
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def __post_init__(self) -> None:
+        """Refuse parameters outside their range."""
+        super().__post_init__()
         whole("n_bins", self.n_bins, 1)
 
     def _curve(self, probability: Floats, hit: Floats, weights: Floats) -> Floats:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from calibrant.calibration.affine import DirichletScaling, MatrixScaling, VectorScaling, stratified_folds
-from calibrant.calibration.base import Calibrator, Progress, as_arrays, check_fit
+from calibrant.calibration.base import Calibrator, Progress, check_fit
 from calibrant.calibration.curves import BetaCalibration, HistogramBinning, IsotonicCalibration, PlattScaling
 from calibrant.calibration.operations import Floats, Integers, Matrix, Operations
 from calibrant.calibration.temperature import TemperatureScaling
@@ -24,8 +24,7 @@ class NoCalibration(Calibrator):
 
     method: ClassVar[str] = "none"
 
-    def _fit(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:
-        del logits, targets, weights
+    def _fit(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:  # noqa: ARG002
         self.identity_ = True
         return Progress()
 
@@ -138,7 +137,7 @@ def cross_validated_nll(
     make: Callable[[], Calibrator], logits: Any, targets: Any = None, *, folds: int = 5, seed: int = 0
 ) -> Floats:
     """Negative log-likelihood of each case under a calibrator of `make` that is fitted on the other folds."""
-    matrix, labels = check_fit(*as_arrays(logits, targets))
+    matrix, labels, _ = check_fit(logits, targets)
     fold = stratified_folds(labels, folds, seed)
     result = np.empty(len(labels))
     for held_out in range(folds):
@@ -218,7 +217,7 @@ def select_calibrator(
         progress: Called before each method with its name, its place from 0 on, and the number of methods.
     """
     if methods is None:
-        cases, n_classes = check_fit(*as_arrays(logits, targets))[0].shape
+        cases, n_classes = check_fit(logits, targets)[0].shape
         # A regulariser would all but turn a matrix of more numbers than there are cases into temperature scaling, and
         # with 100 classes that takes minutes.
         methods = [name for name, make in METHODS.items() if make().numbers_to_learn(n_classes) <= cases]

@@ -73,13 +73,6 @@ class PriorCorrection:
             extras=predictions.extras,
         )
 
-    def to_dict(self) -> dict[str, list[float]]:
-        """Plain values for JSON."""
-        return {"trained": self.trained.tolist(), "shares": self.shares.tolist()}
-
-    def __repr__(self) -> str:
-        return f"PriorCorrection(trained={self.trained.round(4).tolist()}, shares={self.shares.round(4).tolist()})"
-
 
 def _corrected(probabilities: Floats, ratio: Floats) -> Floats:
     weighted = probabilities * ratio

@@ -34,6 +34,7 @@ def temperature_share(cases: int, least: float = 0.1) -> float:
     return max(least, min(_ENOUGH_CASES / max(cases, 1), 0.5))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TemperatureScaling(Calibrator):
     r"""softmax(logits / T) with the T that minimises the negative log-likelihood (Guo et al. 2017).
 
@@ -71,10 +72,20 @@ class TemperatureScaling(Calibrator):
 
     method: ClassVar[str] = "temperature"
 
-    def __init__(self, *, bounds: tuple[float, float] = (1e-4, 1e4), prior_scale: float | None = 0.25) -> None:
-        self.bounds = bounds
-        self.prior_scale = prior_scale
-        self._check_parameters()
+    bounds: tuple[float, float] = (1e-4, 1e4)
+    prior_scale: float | None = 0.25
+
+    def __post_init__(self) -> None:
+        """Refuse parameters outside their range."""
+        try:
+            low, high = self.bounds
+            fine = 0 < low <= 1 <= high < math.inf
+        except (TypeError, ValueError):
+            fine = False
+        if not fine:
+            raise invalid("bounds", "be (low, high) with 0 < low <= 1 <= high", repr(self.bounds))
+        if self.prior_scale is not None:
+            positive("prior_scale", self.prior_scale)
 
     @classmethod
     def known(cls, temperature: float, n_classes: int) -> Self:
@@ -89,17 +100,6 @@ class TemperatureScaling(Calibrator):
         scaling.identity_ = False
         scaling.summary_ = FitSummary(cases=0, nll_before=0.0, nll_after=0.0)
         return scaling
-
-    def _check_parameters(self) -> None:
-        try:
-            low, high = self.bounds
-            fine = 0 < low <= 1 <= high < math.inf
-        except (TypeError, ValueError):
-            fine = False
-        if not fine:
-            raise invalid("bounds", "be (low, high) with 0 < low <= 1 <= high", repr(self.bounds))
-        if self.prior_scale is not None:
-            positive("prior_scale", self.prior_scale)
 
     def _useful(self, logits: Matrix, targets: Integers) -> tuple[Any, tuple[str, ...]]:
         # A probability of 0 (a forest in which no tree votes for the class) stays 0 at every temperature, so such a
@@ -189,9 +189,8 @@ class ScalingProblem:
     def pilot(self) -> "ScalingProblem":
         """Every n-th case: a start for Newton's method that costs next to nothing."""
         step = max(1, len(self.target) // PILOT)
-        pilot = ScalingProblem(self.logits[::step], self.largest[::step], self.target[::step])
-        if self.weights is not None:
-            pilot.weights = self.weights[::step]
+        weights = None if self.weights is None else self.weights[::step]
+        pilot = ScalingProblem(self.logits[::step], self.largest[::step], self.target[::step], weights)
         if pilot.is_separable():
             return self
         return pilot
