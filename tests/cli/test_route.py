@@ -325,7 +325,7 @@ def test_bad_input(calibrant, val, tmp_path):
         (["check", tmp_path / "bare.json", val], "promise an accuracy"),
         (["fit", val, "--target-accuracy", 99], "target_accuracy must"),
         (["fit", val, "--no-promise"], "cost_error and cost_review"),
-        (["fit", val, "--cost-error", 3], "given together"),
+        (["fit", val, "--cost-error", 3], "cost_review must be given with"),
         (["fit", tmp_path], "must be a file"),
         (["apply", rule, val, "-o", tmp_path / "o.txt"], "output must end in"),
     ]:

@@ -74,10 +74,10 @@ def test_bad_files_are_one_line(cases, tmp_path, text):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"cost_matrix": COSTS}, "be given together"),
-        ({"cost_matrix": COSTS, "cost_review": 1, "cost_error": 2}, "be left out beside cost_matrix"),
-        ({"cost_matrix": COSTS[:2], "cost_review": 1}, r"be numbers of shape \(3, 3\)"),
-        ({"cost_matrix": -COSTS, "cost_review": 1}, "not negative, got -50"),
+        ({"cost_matrix": COSTS}, "one of the two"),
+        ({"cost_matrix": COSTS, "cost_review": 1, "cost_error": 2}, "one of the two"),
+        ({"cost_matrix": COSTS[:2], "cost_review": 1}, r"finite costs of at least 0 of shape \(3, 3\)"),
+        ({"cost_matrix": -COSTS, "cost_review": 1}, "finite costs of at least 0"),
         ({"cost_matrix": COSTS, "cost_review": 0}, "cost_review must be finite and positive"),
     ],
 )

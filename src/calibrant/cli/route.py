@@ -122,8 +122,7 @@ def fit(
     elif not raw and (policy or target).is_file():
         start = Policy.load(policy or target).with_rule(None)
     replaced = _replaced(target)
-    if replaced is not None:
-        start = start.remember(replaced.fits)
+    start = start.remember(replaced.fits)
     cases, drawn, noted = _drawn(start.calibrate(start.unseen(given)), weights, seed)
     costs: dict[str, Any] = {"cost_error": cost_error, "cost_review": cost_review}
     if cost_matrix is not None:
@@ -148,7 +147,7 @@ def fit(
             **costs,
         )
     rule = noted(rule)
-    if replaced is not None and replaced.automates and not rule.automates:
+    if replaced.automates and not rule.automates:
         text = f"{target} automated some cases; the new policy, which replaces it, sends every case to a person."
         warnings.warn(text, CalibrantWarning, stacklevel=2)
     start.with_rule(rule).save(target)
@@ -181,14 +180,14 @@ def _drawn(
     return cases, drawn, lambda rule: note_weights(rule, weights, seed, drawn, cases)
 
 
-def _replaced(path: Path) -> "Policy | None":
-    """The policy that is about to be replaced; None if there is nothing, or nothing that can be read."""
+def _replaced(path: Path) -> "Policy":
+    """The policy that is about to be replaced; an empty one if there is none that can be read."""
     from calibrant.decisions import Policy
 
     try:
         return Policy.load(path)
     except InvalidInput:
-        return None
+        return Policy(2)
 
 
 @app.command
@@ -229,9 +228,7 @@ def binary(
     start = Policy(2, class_names=loaded.class_names)
     if policy is not None:
         start = Policy.load(policy).with_rule(None)
-    replaced = _replaced(out)
-    if replaced is not None:
-        start = start.remember(replaced.fits)
+    start = start.remember(_replaced(out).fits)
     _, cases, noted = _drawn(start.calibrate(start.unseen(loaded)), weights, seed)
     rule = choose_binary_rule(
         cases,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction, number
 from calibrant.decisions.bounds import cases_without_error, error_p_value
-from calibrant.decisions.case_columns import read_members
+from calibrant.decisions.case_columns import cluster_numbers, column_name
 from calibrant.decisions.certify import Certificate, Starts, at_least, certify, parts_of
 from calibrant.decisions.ranking import GIVEN, Score, choose_score, is_bounded
 from calibrant.decisions.risk_coverage import CostMatrix, check_costs, last_minimum
@@ -277,7 +277,12 @@ class _Tests:
         self.costs = check_costs(*search.costs, predictions)
         self.routed = route_all(predictions, search.score)
         self.ranking, self.correct = self.routed.ranking, self.routed.predicted == predictions.targets
-        self.members = read_members(predictions, search.groups, search.clusters)
+        self.groups: dict[str, NDArray[np.int64]] = {}
+        if search.groups is not None:
+            self.groups = dict(group_rows(predictions, search.groups))
+        self.clusters = None
+        if search.clusters is not None:
+            self.clusters = cluster_numbers(predictions, search.clusters)
         self.lines = [np.arange(len(predictions))]
         if search.per_class:
             self.lines = [np.flatnonzero(self.routed.predicted == k) for k in range(predictions.n_classes)]
@@ -287,13 +292,11 @@ class _Tests:
         if self.costs is not None:
             self.units = self.costs.of_rows(predictions.targets, self.routed.predicted)
         self.fewest = cases_without_error(self.target, self.level * max(self.starts.values()))
-        self.promised = {name: rows for name, rows in self.members.groups.items() if len(rows) >= self.fewest}
+        self.promised = {name: rows for name, rows in self.groups.items() if len(rows) >= self.fewest}
 
     def certify(self, rows: NDArray[np.int64], groups: Iterable[NDArray[np.int64]] = ()) -> Certificate:
         """Which thresholds keep the promise for these rows, and for each of the groups by itself."""
-        clusters = self.members.clusters
-        if clusters is not None:
-            clusters = clusters[rows]
+        clusters = None if self.clusters is None else self.clusters[rows]
         return certify(
             self.ranking[rows],
             self.correct[rows],
@@ -323,7 +326,7 @@ class _Tests:
 
     def rule(self) -> RoutingRule:
         """The rule, its evidence and its note."""
-        search, members, cases = self.search, self.members, self.predictions
+        search, cases = self.search, self.predictions
         tables = [self.certify(line, self.promised.values()) for line in self.lines]
         cuts = tuple(self.pick(table, line) for table, line in zip(tables, self.lines, strict=True))
         rule = RoutingRule(
@@ -333,33 +336,46 @@ class _Tests:
             search.confidence,
             class_names=cases.class_names,
             fitted_on=cases.origin.sha256,
-            groups=members.group_column,
-            clusters=members.n_clusters,
-            cluster_column=members.cluster_column,
-            largest_cluster=members.largest_cluster,
             score=search.score,
         )
         if search.per_class:
             rule = replace(rule, threshold=None, class_thresholds=cuts)
         automate = self.ranking >= rule.thresholds[self.routed.predicted]
         evidence = Evidence.of_counts(len(cases), int(automate.sum()), int((automate & ~self.correct).sum()))
-        rule = replace(rule, evidence=evidence, group_evidence=members.evidence(automate, self.correct, self.promised))
+        rule = replace(rule, evidence=evidence)
         if self.costs is not None:
             rule = replace(rule, costs=self.costs.of_rule(evidence, float(self.units[automate].sum())))
         if any(table.kept.any() for table in tables):
             rule = replace(rule, note=note_kept(rule))
         else:
             rule = self._promising_nothing(rule, tables)
-        if rule.group_evidence is not None:
+        if search.groups is not None:
+            counts = [
+                GroupEvidence(
+                    name,
+                    len(rows),
+                    int(automate[rows].sum()),
+                    int((automate & ~self.correct)[rows].sum()),
+                    name in self.promised,
+                )
+                for name, rows in self.groups.items()
+            ]
+            rule = replace(rule, groups=column_name(search.groups, "groups"), group_evidence=tuple(counts))
             rule = replace(rule, note=f"{rule.note} {self._note_on_groups(rule)}")
-        if members.n_clusters is not None:
-            note = f"Cases of one of the {members.n_clusters:,} clusters may depend on each other."
-            rule = replace(rule, note=f"{rule.note} {note}")
+        if search.clusters is not None:
+            sizes = np.bincount(self.clusters)
+            rule = replace(
+                rule,
+                clusters=len(sizes),
+                cluster_column=column_name(search.clusters, "clusters"),
+                largest_cluster=int(sizes.max()),
+                note=f"{rule.note} Cases of one of the {len(sizes):,} clusters may depend on each other.",
+            )
         return rule
 
     def _promising_nothing(self, rule: RoutingRule, tables: list[Certificate]) -> RoutingRule:
         """The rule with what the cases support instead, and how many would do."""
-        search, clusters, cases = self.search, self.members.clusters, len(self.correct)
+        search, clusters, cases = self.search, self.clusters, len(self.correct)
         supported = None
         if search.score == "probability":
             level = search.level * (search.reserve or 1.0)

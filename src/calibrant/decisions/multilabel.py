@@ -37,25 +37,19 @@ def cases_by_label(probabilities: Any, targets: Any, labels: Sequence[str]) -> d
     >>> cases["invoice"].probabilities[:, 1].tolist()
     [0.2, 0.7]
     """
-    values = np.asarray(probabilities)
-    if values.ndim != 2 or values.shape[1] != len(labels):
-        raise invalid("probabilities", f"have the shape (n, {len(labels)}), a column per label", values.shape)
+    values, truth = np.atleast_1d(probabilities), np.atleast_1d(targets)
     if len(set(labels)) != len(labels) or not labels:
         raise invalid("labels", "be distinct names, at least one", list(labels))
-    truth = np.asarray(targets)
-    if truth.shape != values.shape:
-        raise invalid("targets", f"have the shape of probabilities, {values.shape}", truth.shape)
+    for name, array in (("probabilities", values), ("targets", truth)):
+        if array.shape != (len(values), len(labels)):
+            raise invalid(name, f"have the shape (n, {len(labels)}), a column per label", array.shape)
     if not np.isin(truth, (0, 1)).all():
         raise invalid("targets", "be 0 or 1 for each label", truth[~np.isin(truth, (0, 1))][0])
     cases = {}
     for place, label in enumerate(labels):
+        columns = values[:, place], truth[:, place].astype(np.int64)
         with naming(f"label {label!r}"):
-            cases[label] = Predictions.from_binary(
-                values[:, place],
-                truth[:, place].astype(np.int64),
-                kind="probabilities",
-                class_names=(f"not {label}", label),
-            )
+            cases[label] = Predictions.from_binary(*columns, kind="probabilities", class_names=(f"not {label}", label))
     return cases
 
 

@@ -66,25 +66,22 @@ def check_costs(
     cost_error: float | None, cost_review: float | None, cost_matrix: CostMatrix | None, predictions: Predictions
 ) -> CostModel | None:
     """A cost of errors, as a number or a matrix, and one of reviews; all or none."""
-    if cost_error is None and cost_review is None and cost_matrix is None:
+    errors = [cost for cost in (cost_error, cost_matrix) if cost is not None]
+    if cost_review is None and not errors:
         return None
-    if cost_error is not None and cost_matrix is not None:
-        raise invalid("cost_error", "be left out beside cost_matrix", cost_error)
-    if cost_review is None or (cost_error is None and cost_matrix is None):
-        raise invalid(
-            "cost_error (or cost_matrix) and cost_review", "be given together", f"{cost_error} and {cost_review}"
-        )
+    if cost_review is None or len(errors) != 1:
+        got = f"{cost_review} and {len(errors)} of these"
+        raise invalid("cost_review", "be given with cost_error or cost_matrix, one of the two", got)
     review = positive("cost_review", cost_review)
     if cost_matrix is None:
         return CostModel(positive("cost_error", cost_error), review, None)
     predictions.require_all_classes("A cost matrix")
     n_classes = predictions.n_classes
     matrix = as_array("cost_matrix", cost_matrix)
-    if matrix.shape != (n_classes, n_classes) or matrix.dtype.kind not in "iuf":
-        rule = f"be numbers of shape ({n_classes}, {n_classes}): row y, column k for deciding k where y is true"
+    right_shape = matrix.shape == (n_classes, n_classes) and matrix.dtype.kind in "iuf"
+    if not right_shape or not np.isfinite(matrix).all() or matrix.min() < 0:
+        rule = f"be finite costs of at least 0 of shape ({n_classes}, {n_classes}): row y, column k for k if y is true"
         raise invalid("cost_matrix", rule, f"{matrix.dtype} of shape {matrix.shape}")
-    if not np.isfinite(matrix).all() or (matrix < 0).any():
-        raise invalid("cost_matrix", "hold finite costs that are not negative", matrix.min())
     return CostModel(None, review, matrix.astype(np.float64))
 
 
