@@ -362,7 +362,7 @@ class _Tests:
             ]
             rule = replace(rule, groups=column_name(search.groups, "groups"), group_evidence=tuple(counts))
             rule = replace(rule, note=f"{rule.note} {self._note_on_groups(rule)}")
-        if search.clusters is not None:
+        if self.clusters is not None and search.clusters is not None:
             sizes = np.bincount(self.clusters)
             rule = replace(
                 rule,

@@ -61,7 +61,8 @@ class PromiseCheck(Displayed):
     def describe(self) -> str:
         """A table with a line for each group, and the verdict."""
         overview = self._overview()
-        return f"{plain_table(tuple(overview.columns), overview.rows)}\n{overview.title}"
+        rows = [tuple(str(cell) for cell in row) for row in overview.rows]
+        return f"{plain_table(tuple(overview.columns), rows)}\n{overview.title}"
 
     def _overview(self) -> Table:
         headings = (
