@@ -128,6 +128,11 @@ def make_calibrator(name: str) -> Calibrator:
     """A fresh calibrator by its name in `METHODS`, with default parameters."""
     if name == PlattScaling.method:  # for two classes, or a class and its score
         return PlattScaling()
+    if name == "sigmoid":  # scikit-learn's default
+        way_out = (
+            "Of two classes 'platt' is the sigmoid. For more, 'beta' is the nearest; 'temperature' is the default."
+        )
+        raise invalid("method", "be a known one", repr(name), way_out)
     if not isinstance(name, str) or name not in METHODS:
         raise invalid("method", "be a known one", repr(name), did_you_mean(str(name), [*METHODS, "platt"]))
     return METHODS[name]()
