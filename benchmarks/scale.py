@@ -3,16 +3,14 @@
 Each step runs in a process of its own. Wall time depends on what else the machine does; the processor time beside it
 does not, but it leaves out Ray's workers. Peak memory is that of the process that was started, without Ray's workers.
 `benchmarks/scale.py --rows 50000000 --parts 64 --ray` makes the table of results/benchmarks/scale.txt, with `--grid`
-before it for the sizes that docs/scale.md extrapolates from. `--cpus 6` gives Ray six cores; `--steps` runs fitting,
-routing and monitoring instead, with and without Ray.
+before it for the sizes that docs/scale.md extrapolates from. `--cpus 6` gives Ray six cores; `--steps` runs
+monitoring instead, with and without Ray.
 """
 
 import argparse
-import dataclasses
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -54,8 +52,7 @@ def write_parts(folder: Path, rows: int, parts: int, classes: int, kind: str) ->
 def step(what: str, folder: Path, cpus: int | None) -> dict[str, object]:
     """Run one step here; Ray gets this many cores."""
     from calibrant import Predictions, evaluate
-    from calibrant.calibration import fit_parts
-    from calibrant.decisions import fit_policy, route_parts
+    from calibrant.decisions import fit_policy
     from calibrant.deployment import read_stream, watch
     from calibrant.metrics import evaluate_parts
     from calibrant.scale import make_executor
@@ -75,18 +72,10 @@ def step(what: str, folder: Path, cpus: int | None) -> dict[str, object]:
             found = evaluate(Predictions.load(folder, mmap="auto")).to_dict()
         elif what.startswith("evaluate_parts"):
             found = evaluate_parts(folder, executor=executor).to_dict()
-        elif what.startswith("fit_parts"):
-            found = {"temperature": fit_parts(folder, executor=executor).temperature_}
         else:
             policy = fit_policy(Predictions.load(min(folder.iterdir())), 0.8, calibrator=None)
             started, first = time.perf_counter(), os.times()
-            if what.startswith("route_parts"):
-                found = dataclasses.asdict(
-                    route_parts(policy, folder, folder.with_name("decisions"), executor=executor)
-                )
-                shutil.rmtree(folder.with_name("decisions"))
-            else:
-                found = watch(read_stream(folder, policy, executor=executor)).to_dict()
+            found = watch(read_stream(folder, policy, executor=executor)).to_dict()
         seconds, last = time.perf_counter() - started, os.times()
     return {
         "seconds": seconds,
@@ -161,7 +150,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=4)
     parser.add_argument("--ray", action="store_true", help="also on Ray, on this machine alone")
     parser.add_argument("--cpus", type=int, help="cores for Ray; all without it")
-    parser.add_argument("--steps", action="store_true", help="fitting, routing and monitoring instead of judging")
+    parser.add_argument("--steps", action="store_true", help="monitoring instead of judging")
     parser.add_argument("--grid", action="store_true", help="also all steps over rows and classes")
     parser.add_argument("--table", type=Path, help="where lines are added")
     parser.add_argument("--scratch", type=Path, help="where the predictions are written for a while")
@@ -182,7 +171,7 @@ def main() -> None:
         given.table,
     )
     local = ["evaluate, one process", "evaluate_parts"]
-    others = ["fit_parts", "route_parts", "watch"]
+    others = ["watch"]
     if given.grid:
         for rows in (100_000, 1_000_000, 10_000_000):
             run(local, rows, 8, 4, "probabilities", given)

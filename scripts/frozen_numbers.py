@@ -149,22 +149,16 @@ def compare_group_numbers(a: Predictions, b: Predictions, groups: str, **setting
 
 
 def partitioned_numbers(predictions: Predictions) -> Values:
-    """Metrics and temperature of predictions that lie in three Parquet files."""
+    """Metrics of predictions that lie in three Parquet files."""
     with tempfile.TemporaryDirectory() as folder:
         for part, rows in enumerate(np.array_split(np.arange(len(predictions)), 3)):
             predictions.subset(rows).save(Path(folder) / f"part-{part}.parquet")
-        found: Values = {"evaluate": evaluation_numbers(metrics.evaluate_parts(folder, kind=predictions.kind))}
-        if len(np.unique(predictions.targets)) > 1:
-            found["minimised"] = {"temperature": calibration.fit_parts(folder, kind=predictions.kind).temperature_}
-    return found
+        return {"evaluate": evaluation_numbers(metrics.evaluate_parts(folder, kind=predictions.kind))}
 
 
 METHODS = tuple(calibration.METHODS)
 CALIBRATORS: dict[str, Callable[[], calibration.Calibrator]] = {
     **{name: partial(calibration.make_calibrator, name) for name in METHODS},
-    "beta-am": lambda: calibration.BetaCalibration(parameters="am"),
-    "beta-ab": lambda: calibration.BetaCalibration(parameters="ab"),
-    "histogram-width": lambda: calibration.HistogramBinning(n_bins=8, strategy="equal-width"),
     # Maximum likelihood, as it was frozen.
     "temperature": lambda: calibration.TemperatureScaling(prior_scale=None),
     "temperature-bounds": lambda: calibration.TemperatureScaling(bounds=(0.8, 1.2), prior_scale=None),
@@ -173,7 +167,7 @@ CALIBRATORS: dict[str, Callable[[], calibration.Calibrator]] = {
     "dirichlet-fixed": lambda: calibration.DirichletScaling(reg_lambda=0.01),
 }
 # Their parameters are found without a minimiser.
-CLOSED_FORM = ("none", "isotonic", "isotonic-top", "histogram", "histogram-top", "histogram-width")
+CLOSED_FORM = ("none", "isotonic", "isotonic-top", "histogram", "histogram-top")
 # These choose the strength of their regulariser by cross-validation, which is slow.
 SLOW = ("vector", "matrix", "dirichlet")
 
@@ -208,9 +202,9 @@ def best_calibrator_numbers(predictions: Predictions, methods: tuple[str, ...] |
     return {"name": selection.name, "candidates": lines, "fitted": calibrator_numbers(selection.calibrator)}
 
 
-def prior_numbers(fit: Predictions, new: Predictions, method: Any) -> Values:
+def prior_numbers(fit: Predictions, new: Predictions) -> Values:
     trained = np.bincount(fit.targets, minlength=fit.n_classes) + 1.0
-    correction = calibration.PriorCorrection.estimate(new, trained, method=method, labelled=fit)
+    correction = calibration.PriorCorrection.estimate(new, trained)
     return {"shares": correction.shares, "probabilities": correction(new).probabilities}
 
 
@@ -303,10 +297,12 @@ def choose_shortlist(predictions: Predictions, coverage: float, rule: Any = None
 def shortlist_numbers(shortlist: Any, predictions: Predictions, rule: Any = None) -> Values:
     rule, predictions = seen_by(rule, predictions)
     names = ("least", "cases", "missed", "mean_length", "threshold", "class_thresholds")
+    check = asdict(decisions.check_shortlist(shortlist, predictions, rule=rule))
+    del check["coverage"]
     return {
         **{name: getattr(shortlist, name) for name in names},
         "listed": shortlist.listed(predictions),
-        "check": asdict(decisions.check_shortlist(shortlist, predictions, rule=rule)),
+        "check": check,
     }
 
 
@@ -656,8 +652,7 @@ def record_calibrators(case: Case, add: Prefixed) -> None:
     add("best/fast methods", best_calibrator_numbers, some, fast, minimised=True)
     if case.fit.n_classes <= 3:
         add("best/all methods", best_calibrator_numbers, some, None, minimised=True)
-    for method in ("em", "bbse"):
-        add(f"prior/{method}", prior_numbers, case.fit, case.new, method, minimised=True)
+    add("prior/em", prior_numbers, case.fit, case.new, minimised=True)
 
 
 def record_rules(case: Case, add: Prefixed) -> None:

@@ -31,6 +31,8 @@ def measured() -> list[Line]:
     found = []
     for match in filter(None, map(_LINE.match, text.splitlines())):
         step, *numbers, difference = match.groups()
+        if step.startswith(("fit_parts", "route_parts")):  # measured once, and no longer part of the package
+            continue
         plain = [each.replace(",", "") for each in numbers]
         found.append(Line(step, *map(int, plain[:3]), *map(float, plain[3:]), difference))
     return found
@@ -69,13 +71,10 @@ def parts() -> str:
 
 def billion() -> str:
     rows = []
-    for step in ("evaluate, one process", "evaluate_parts", "fit_parts", "route_parts", "watch"):
+    for step in ("evaluate, one process", "evaluate_parts", "watch"):
         lines = [line for line in measured() if line.step == step and line.classes == 4]
         minutes, memory = per_row(lines, "processor") * BILLION / 60, per_row(lines, "peak") * BILLION / 1000
         shown = f"{memory:.1f} GB"
-        if step in ("fit_parts", "route_parts"):
-            same = [line for line in lines if line.parts == 8]  # memory goes with the size of a part
-            shown = f"about {8 * per_row(same, 'peak') * 1e6:.0f} bytes per row of the largest part"
         rows.append([step, f"{max(line.rows for line in lines):,}", f"{minutes:.0f} min", shown])
     return table(["step", "measured up to", "processor time", "memory beside that of Python and torch"], rows)
 

@@ -200,5 +200,5 @@ def test_parameters_out_of_range(parameters):
 
 
 def test_too_few_cases_for_folds():
-    with pytest.raises(InvalidInput, match=r"2 folds, got 2 cases\. .* Or give reg_lambda a number"):
+    with pytest.raises(InvalidInput, match=r"2 folds, got 2 cases\. .*temperature"):
         VectorScaling(folds=2).fit([[0.0, 1.0], [2.0, 0.0]], [0, 1])

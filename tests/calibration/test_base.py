@@ -1,6 +1,5 @@
 """What every calibrator must do."""
 
-import json
 import warnings
 from functools import partial
 
@@ -11,13 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 from calibrant.calibration import (
     METHODS,
     BetaCalibration,
     Calibrator,
-    DirichletScaling,
     HistogramBinning,
     IsotonicCalibration,
     MatrixScaling,
@@ -33,7 +30,7 @@ from calibrant.predictions import Predictions, RowsPart
 def quick(name):
     """A calibrator by name, without the cross-validation of regularisers."""
     calibrator = make_calibrator(name)
-    return calibrator.set_params(reg_lambda=0.1) if "reg_lambda" in calibrator.get_params() else calibrator
+    return type(calibrator)(reg_lambda=0.1) if "reg_lambda" in calibrator.get_params() else calibrator
 
 
 def slow_nll(logits, targets):
@@ -65,7 +62,6 @@ def test_never_worse_than_nothing_on_the_fit_set(draw, name, seed, n, classes, t
     assert after <= slow_nll(logits, targets) + 1e-9
     assert after == pytest.approx(found.summary_.nll_after, abs=1e-9)
     assert found.summary_.nll_before == pytest.approx(slow_nll(logits, targets), abs=1e-9)
-    assert found.score(logits, targets) == pytest.approx(-after, abs=1e-9)
     np.testing.assert_allclose(np.exp(logs).sum(axis=1), 1.0, rtol=1e-9)
 
 
@@ -149,35 +145,11 @@ def test_blocks_do_not_show(draw, name):
     np.testing.assert_allclose(found.transform(logits)[rows], alone, rtol=1e-12)
 
 
-def test_clone_and_cross_validation_by_scikit_learn(draw, name):
-    logits, targets = draw(200, 3)
+def test_clone_by_scikit_learn(name):
     calibrator = quick(name)
     twin = clone(calibrator)
     assert twin is not calibrator
     assert twin.get_params() == calibrator.get_params()
-    scores = cross_val_score(calibrator, logits, targets, cv=2)
-    losses = cross_val_score(calibrator, logits, targets, cv=2, scoring="neg_log_loss")
-    np.testing.assert_allclose(scores, losses, atol=1e-6)
-    right = cross_val_score(calibrator, logits, targets, cv=KFold(2), scoring="accuracy", error_score="raise")
-    halves = [quick(name).fit(logits[rows], targets[rows]) for rows in (slice(100, None), slice(100))]
-    expected = [
-        np.mean(half.transform(logits[rows]).argmax(axis=1) == targets[rows])
-        for half, rows in zip(halves, (slice(100), slice(100, None)), strict=True)
-    ]
-    np.testing.assert_allclose(right, expected)
-    assert isinstance(halves[0].predict(torch.tensor(logits)), torch.Tensor)
-
-
-def test_grid_search_over_a_regulariser(draw):
-    logits, targets = draw(300, 3)
-    search = GridSearchCV(VectorScaling(reg_lambda=0.1), {"reg_lambda": [1e-3, 1e3]}, cv=3).fit(logits, targets)
-    assert search.best_params_["reg_lambda"] == 1e3
-    assert search.best_estimator_.n_classes_ == 3
-
-
-def test_unknown_parameter():
-    with pytest.raises(InvalidInput, match="Did you mean 'reg_lambda'"):
-        DirichletScaling().set_params(reg_lamda=1.0)
 
 
 def test_use_before_fit(name):
@@ -199,15 +171,15 @@ LABELS = np.array([0, 1, 2, 0])
         (GOOD, np.zeros(4, dtype=int), "at least two classes, got class 0 in all 4 cases"),
         (np.ones((4, 3)), LABELS, "differ between cases, got the same prediction in every row"),
         (np.tile([1.0, 2.0, 3.0], (4, 1)) + np.arange(4)[:, None], LABELS, "differ between cases"),
-        (np.where(np.eye(4, 3) > 0, np.nan, GOOD), LABELS, "logits must be finite, got .* in row 0"),
-        (np.where(GOOD == 2.5, np.inf, GOOD), LABELS, "logits must be finite, got .* in row 2"),
-        (np.where(GOOD == 2.5, 1.7e308, GOOD), LABELS, r"logits must be at most 1e\+30 in size, got .* in row 2"),
+        (np.where(np.eye(4, 3) > 0, np.nan, GOOD), LABELS, "logits must be finite, .* in row 0"),
+        (np.where(GOOD == 2.5, np.inf, GOOD), LABELS, "logits must be finite, .* in row 2"),
+        (np.where(GOOD == 2.5, 1.7e308, GOOD), LABELS, r"at most 1e\+30 in size, got .* in row 2"),
         (Predictions.from_logits(GOOD, LABELS), LABELS, "targets must be left out with predictions"),
         (None, LABELS, "logits must have shape"),
         (GOOD[:, 0], LABELS, r"logits must have shape .* the same as two: np\.stack\(\[0 \* z, z\], axis=1\)"),
         (GOOD[:0], LABELS[:0], "logits must have shape"),
         (GOOD[:, :1], LABELS, "2 classes, got .* the same as two"),
-        (np.zeros((2, 3, 4)), LABELS, "one row of each pixel or position"),
+        (np.zeros((2, 3, 4)), LABELS, "logits must have shape"),
         (GOOD.astype(str), LABELS, "floating-point"),
         (GOOD, None, "targets must be given with an array of logits"),
         (GOOD, LABELS[:3], "targets must"),
@@ -317,17 +289,7 @@ def test_a_flipped_bit_is_refused_or_changes_nothing(draw, tmp_path):
             again = Calibrator.from_dict(parse_json(bytes(damaged), "here"))
         except InvalidInput:
             continue
-        assert again.verified_
-        assert again.to_dict() == found.to_dict() | {"kind": "logits", "fitted_on": "0" * 64}
-
-
-def test_a_file_of_0_1_0_has_no_digest_and_says_so(draw, tmp_path):
-    path = tmp_path / "calibrator.json"
-    found = TemperatureScaling().fit(*draw(100))
-    path.write_text(json.dumps(found.to_dict() | {"kind": "logits", "fitted_on": "0" * 64}))
-    again = Calibrator.load(path)
-    assert again.to_dict() == found.to_dict() | {"kind": "logits", "fitted_on": "0" * 64}
-    assert not again.verified_
+        assert again.to_dict() == found.to_dict()
 
 
 def test_a_file_of_another_method(draw, tmp_path):
@@ -360,7 +322,8 @@ def test_a_part_of_a_file_and_what_was_made_of_another_are_noted(draw, tmp_path)
     some, _ = Predictions.load(tmp_path / "val.npz").split(0.2, seed=3)
     scaling = TemperatureScaling().fit(some)
     scaling(Predictions.load(tmp_path / "test.npz")).save(tmp_path / "made.npz")
-    scaling.save(tmp_path / "c.json", applied_to=tmp_path / "test.npz", made=tmp_path / "made.npz")
+    scaling.provenance_ = scaling.provenance_.applied(tmp_path / "test.npz", tmp_path / "made.npz")
+    scaling.save(tmp_path / "c.json")
     known = Calibrator.load(tmp_path / "c.json").provenance_
     assert (known.kind, known.class_names, known.part) == ("logits", (), RowsPart(0.2, 3, 0))
     assert (known.applied_to, known.made) == (sha256_of(tmp_path / "test.npz"), sha256_of(tmp_path / "made.npz"))

@@ -63,26 +63,17 @@ def test_top_label_confidence_is_the_isotonic_curve(draw):
     np.testing.assert_allclose(mine.max(axis=1), expected, atol=1e-9)
 
 
-@pytest.mark.parametrize("strategy", ["equal-width", "equal-mass"])
-def test_histogram_equals_a_loop(draw, strategy):
+def test_histogram_equals_a_loop(draw):
     logits, targets = draw(500, 2)
     p = softmax(logits)[:, 1]
-    edges = np.linspace(0, 1, 11)
-    if strategy == "equal-mass":
-        ranked = np.sort(p)
-        edges = np.array([0.0, *(ranked[int(np.ceil(500 * j / 10)) - 1] for j in range(1, 10)), 1.0])
+    ranked = np.sort(p)
+    edges = np.array([0.0, *(ranked[int(np.ceil(500 * j / 10)) - 1] for j in range(1, 10)), 1.0])
     values = np.empty(500)
     for low, high in pairwise(edges):
         inside = (p > low) & (p <= high)
         values[inside] = targets[inside].mean() if inside.any() else np.nan
-    found = HistogramBinning(n_bins=10, strategy=strategy).fit(logits, targets)
+    found = HistogramBinning(n_bins=10).fit(logits, targets)
     np.testing.assert_allclose(found.transform(logits)[:, 1], (1 - 1 / 501) * values + 1 / 1002, rtol=1e-12)
-
-
-def test_empty_bin_keeps_its_centre():
-    logits = np.log([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.1, 0.9]])
-    found = HistogramBinning(n_bins=5, strategy="equal-width").fit(logits, [0, 1, 1, 1])
-    assert found.transform(np.log([[0.5, 0.5]]))[0, 1] == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("kind", [IsotonicCalibration, HistogramBinning])
@@ -120,7 +111,6 @@ def test_cases_that_are_all_right_are_said(draw, kind, mode):
     [
         (IsotonicCalibration, {"mode": "all"}),
         (HistogramBinning, {"n_bins": 0}),
-        (HistogramBinning, {"strategy": "even"}),
     ],
 )
 def test_parameters_out_of_range(kind, parameters):

@@ -37,22 +37,6 @@ def em_by_hand(probabilities, old):
     return shares
 
 
-def bbse_by_hand(probabilities, labelled):
-    """Solve the confusion matrix given the class, filled case by case, by Cramer's rule."""
-    count = labelled.n_classes
-    matrix, seen = np.zeros((count, count)), np.zeros(count)
-    for said, true in zip(labelled.predicted, labelled.targets, strict=True):
-        matrix[said, true] += 1 / int((labelled.targets == true).sum())
-    for row in probabilities:
-        seen[list(row).index(max(row))] += 1 / len(probabilities)
-    shares = []
-    for k in range(count):
-        replaced = matrix.copy()
-        replaced[:, k] = seen
-        shares.append(max(np.linalg.det(replaced) / np.linalg.det(matrix), 0.0))
-    return [each / sum(shares) for each in shares]
-
-
 def test_known_shares_give_bayes_rule_with_the_new_prior():
     _, given, exact = world(500, NEW, seed=0)
     np.testing.assert_allclose(PriorCorrection(OLD, NEW).probabilities(given), exact, atol=1e-12)
@@ -66,19 +50,6 @@ def test_em_is_the_slow_loop_and_finds_the_shares():
     np.testing.assert_allclose(PriorCorrection.estimate(few, OLD).shares, em_by_hand(few, OLD), atol=1e-7)
     _, many, _ = world(40_000, NEW, seed=2)
     np.testing.assert_allclose(PriorCorrection.estimate(many, OLD).shares, NEW, atol=0.01)
-
-
-def test_bbse_is_the_slow_solution_and_needs_no_calibration():
-    targets, old, _ = world(4000, OLD, seed=3)
-    sharp = old**3 / (old**3).sum(axis=1, keepdims=True)  # overconfident: the same classes are predicted
-    labelled = Predictions.from_probabilities(sharp, targets)
-    _, seen, _ = world(2000, NEW, seed=4)
-    seen = seen**3 / (seen**3).sum(axis=1, keepdims=True)
-    found = PriorCorrection.estimate(seen, OLD, method="bbse", labelled=labelled).shares
-    np.testing.assert_allclose(found, bbse_by_hand(seen, labelled), atol=1e-9)
-    np.testing.assert_allclose(found, NEW, atol=0.04)
-    # EM believes the probabilities, so overconfidence misleads it more than BBSE.
-    assert np.abs(PriorCorrection.estimate(seen, OLD).shares - NEW).max() > np.abs(found - NEW).max()
 
 
 def test_corrected_predictions_keep_their_rows_and_are_better():
@@ -107,8 +78,6 @@ def test_labels_at_deployment_are_not_looked_at():
         (lambda p: PriorCorrection("ab", [0.5, 0.5]), "trained must be one number per class"),
         (lambda p: PriorCorrection([0.5, 0.5], [0.5, 0.5]).probabilities(p), "probabilities must have 2 columns"),
         (lambda p: PriorCorrection.estimate(p, [0.5, 0.5]), "trained must have one number for each of the 3"),
-        (lambda p: PriorCorrection.estimate(p, OLD, method="magic"), "method must be em or bbse"),
-        (lambda p: PriorCorrection.estimate(p, OLD, method="bbse"), "labelled must be labelled cases of 3"),
         (lambda p: PriorCorrection.estimate([0.5, 0.5], OLD), "probabilities must have the shape"),
     ],
 )
@@ -117,16 +86,6 @@ def test_bad_input_is_one_line(call, message):
     with pytest.raises(InvalidInput, match=message) as told:
         call(given)
     assert "\n" not in str(told.value)
-
-
-def test_a_model_that_never_predicts_a_class_cannot_be_inverted():
-    targets = np.arange(300) % 3
-    blind = Predictions.from_probabilities(np.tile([0.6, 0.3, 0.1], (300, 1)), targets)
-    with pytest.raises(InvalidInput, match="tell every class from the others"):
-        PriorCorrection.estimate(blind, OLD, method="bbse", labelled=blind)
-    one_missing = Predictions.from_probabilities(np.tile([0.6, 0.3, 0.1], (300, 1)), targets % 2)
-    with pytest.raises(InvalidInput, match="none of class 2"):
-        PriorCorrection.estimate(blind, OLD, method="bbse", labelled=one_missing)
 
 
 def test_a_certain_class_that_does_not_occur_is_refused():

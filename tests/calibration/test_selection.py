@@ -111,7 +111,7 @@ def test_bad_arguments(draw, arguments, message):
 
 def test_too_few_cases_for_the_folds_inside_of_folds(draw):
     logits, _ = draw(6, 2, seed=3)
-    with pytest.raises(InvalidInput, match=r"fit vector without one of 5 folds, got 6 cases\. .*temperature"):
+    with pytest.raises(InvalidInput, match=r"for 5 folds, got 5 cases\. .*temperature"):
         select_calibrator(logits, [0, 0, 0, 1, 1, 0], methods=("temperature", "vector"))
 
 

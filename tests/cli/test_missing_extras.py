@@ -51,7 +51,6 @@ def test_a_missing_extra_is_said_before_any_work(calibrant, files, monkeypatch, 
         ("ablate", "lambda", "--data", "digits", "--out", "new"),
         ("sweep", "--data", "digits", "--out", "new"),
         ("evaluate", "p.npz"),
-        ("calibrate", "p.npz", "--apply", "p.npz", "--out", "new"),
     ],
 )
 @pytest.mark.parametrize("fault", ["missing", "address"])

@@ -249,14 +249,14 @@ def test_too_few_cases(calibrant, tmp_path):
     assert code == 0
     assert "No threshold can be promised" in out
     assert f"{rule.evidence.cases_needed:,} cases would be needed" in out
-    assert "Threshold:" not in out
+    assert "Threshold: nothing is automated" in out
     assert rule.threshold is None
 
 
 def test_per_class_and_costs(calibrant, val):
     out, rule = fit(calibrant, val, "--per-class")
     assert len(rule.class_thresholds) == 3
-    assert "  b: 0." in out
+    assert "Threshold of b: 0." in out
     val.with_name("policy.json").unlink()
     out, rule = fit(calibrant, val, "--cost-error", 100, "--cost-review", 1)
     assert f"Cost per 1,000 cases: {rule.costs.per_1000:.1f}" in out
@@ -325,7 +325,7 @@ def test_bad_input(calibrant, val, tmp_path):
         (["check", tmp_path / "bare.json", val], "promise an accuracy"),
         (["fit", val, "--target-accuracy", 99], "target_accuracy must"),
         (["fit", val, "--no-promise"], "cost_error and cost_review"),
-        (["fit", val, "--cost-error", 3], "given together"),
+        (["fit", val, "--cost-error", 3], "cost_review must be given with"),
         (["fit", tmp_path], "must be a file"),
         (["apply", rule, val, "-o", tmp_path / "o.txt"], "output must end in"),
     ]:

@@ -86,10 +86,6 @@ def test_a_check_looks_at_every_promised_group():
     assert [line.name for line in check_promise(rule, bare).groups] == ["all"]
 
 
-def test_rules_without_groups_have_no_such_keys():
-    assert not {"groups", "group_evidence", "clusters"} & set(choose_threshold(draw(500, 1), 0.9).to_dict())
-
-
 def test_bad_members_are_refused():
     cases = draw(300, 0)
     with pytest.raises(InvalidInput, match="groups must be left out with per_class or per_group"):

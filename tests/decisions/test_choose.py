@@ -153,7 +153,7 @@ def test_shares_of_any_float_type_are_taken(draw):
         ({"target_accuracy": 1.0}, "target_accuracy must"),
         ({"target_accuracy": 99}, "target_accuracy must"),
         ({"confidence": 0.0}, "confidence must"),
-        ({"cost_error": 1.0}, "given together"),
+        ({"cost_error": 1.0}, "cost_review must be given with"),
         ({"cost_error": -1.0, "cost_review": 1.0}, "cost_error must"),
         ({"cost_error": 1.0, "cost_review": float("nan")}, "cost_review must"),
         ({"cost_error": "x", "cost_review": 1.0}, "cost_error must"),

@@ -99,10 +99,3 @@ def test_bad_probabilities(probabilities, message):
 def test_a_rule_that_cannot_be_applied(fields):
     with pytest.raises(InvalidInput, match="must"):
         RoutingRule(**{"threshold": 0.9, "n_classes": 3, **fields})
-
-
-def test_decisions_show_a_few_rows():
-    routed = RoutingRule(threshold=0.9, n_classes=2).route(np.tile([[0.95, 0.05], [0.4, 0.6]], (500, 1)))
-    assert repr(routed).splitlines()[0] == "Routed: 500 of 1,000 cases are automated"
-    assert len(repr(routed).splitlines()) == 8
-    assert "995 more" in repr(routed)

@@ -7,7 +7,7 @@ import torch
 
 from calibrant import Predictions
 from calibrant.decisions import RoutingRule, Shortlist, check_shortlist, choose_shortlist
-from calibrant.decisions.shortlist import _rank
+from calibrant.decisions.bounds import tolerance_rank
 from calibrant.errors import InvalidInput
 
 
@@ -26,7 +26,7 @@ def slow_rank(cases, coverage, confidence):
 @pytest.mark.parametrize("cases", [0, 1, 58, 59, 60, 92, 93, 300])
 @pytest.mark.parametrize(("coverage", "confidence"), [(0.95, 0.95), (0.9, 0.99), (0.5, 0.6)])
 def test_the_rank_is_the_largest_that_the_binomial_allows(cases, coverage, confidence):
-    assert _rank(cases, coverage, confidence) == slow_rank(cases, coverage, confidence)
+    assert tolerance_rank(cases, 1 - coverage, 1 - confidence) == slow_rank(cases, coverage, confidence)
 
 
 def slow_lists(probabilities, least):
@@ -107,7 +107,7 @@ def test_a_shortlist_stands_only_beside_the_rule_that_it_was_chosen_with(draw):
             with pytest.raises(InvalidInput, match="thresholds of the shortlist must be the rule's, got"):
                 check_shortlist(shortlist, new, rule=other)
     assert choose_shortlist(cases).check_fits(nothing) is None
-    with pytest.raises(InvalidInput, match="got none, since it was made for all cases"):
+    with pytest.raises(InvalidInput, match="those of another rule or of none"):
         choose_shortlist(cases).check_fits(low)
 
 

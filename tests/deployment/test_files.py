@@ -5,7 +5,7 @@ from pyarrow import parquet
 
 from calibrant import Predictions
 from calibrant.calibration import TemperatureScaling
-from calibrant.decisions import Policy, RoutingRule, choose_threshold, fit_policy, route_file, route_parts
+from calibrant.decisions import Policy, RoutingRule, choose_threshold, fit_policy, route_file
 from calibrant.deployment import Stream, read_reference, read_stream, watch
 from calibrant.deployment.monitor_stream import is_log
 from calibrant.errors import InvalidInput
@@ -248,7 +248,9 @@ def test_a_folder_of_parts_is_the_stream_of_its_rows(tmp_path, what):
     folder, file = tmp_path / "parts", tmp_path / "whole.parquet"
     if what == "decisions":
         folder, file = tmp_path / "decided", tmp_path / "decided.parquet"
-        route_parts(with_rule(rule), tmp_path / "parts", folder)
+        folder.mkdir()
+        for part in (tmp_path / "parts").iterdir():
+            route_file(with_rule(rule), part, folder / part.name)
         route_file(with_rule(rule), tmp_path / "parts", file)
     assert not is_log(folder)
     found, expected = read_stream(folder, with_rule(rule)), read_stream(file, with_rule(rule))

@@ -11,11 +11,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from pyarrow.parquet import read_table
 
 from calibrant import Predictions, evaluate
-from calibrant.calibration import TemperatureScaling
-from calibrant.decisions import Policy, choose_threshold, route_parts
+from calibrant.decisions import Policy, choose_threshold, route_file
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics import evaluate_parts
 from calibrant.scale import Task, make_executor, run_tasks
@@ -84,31 +82,11 @@ def _kill_in_the_middle(node, study, ended):
                 return
 
 
-def test_parts_on_a_cluster_give_the_numbers_of_one_machine(on_ray, calibrant, tmp_path, monkeypatch):
+def test_parts_on_a_cluster_give_the_numbers_of_one_machine(on_ray, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the nodes were started in another folder
     whole = _write_parts(Path("parts"))
     found = evaluate_parts("parts", executor=on_ray).values()
     assert found == pytest.approx(evaluate(whole).values(), rel=1e-12)
-    policy = Policy(3, rule=choose_threshold(whole, 0.7))
-    policy.save("policy.json")
-    code, out, err = calibrant("route", "apply", "policy.json", "parts", "--out", "decided", *ON_RAY)
-    assert (code, err) == (0, "")
-    counts = route_parts(policy, "parts", "decided-here")
-    assert f"{counts.automated:,} of {counts.cases:,}" in out
-    assert read_table("decided").equals(read_table("decided-here"))
-
-
-def test_a_temperature_of_parts_on_a_cluster_is_that_of_all_rows(on_ray, calibrant, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    whole = _write_parts(Path("parts"))
-    code, out, err = calibrant("calibrate", "parts", "--apply", "parts", "--out", "fitted", "--json", *ON_RAY)
-    assert (code, err) == (0, "")
-    here = TemperatureScaling().fit(whole)
-    assert Policy.load("fitted.policy.json").calibrator.temperature_ == pytest.approx(here.temperature_, rel=1e-9)
-    assert json.loads(out)["after"]["nll"] == pytest.approx(evaluate(here(whole)).nll, rel=1e-9)
-    together = Predictions.load("fitted")
-    np.testing.assert_allclose(together.probabilities, here(whole).probabilities, rtol=1e-9)
-    np.testing.assert_array_equal(together.targets, whole.targets)
 
 
 @pytest.mark.parametrize("kind", ["predictions", "decisions"])
@@ -117,7 +95,9 @@ def test_monitoring_parts_on_a_cluster_says_what_one_machine_says(on_ray, calibr
     policy = Policy(3, rule=choose_threshold(_write_parts(Path("predictions")), 0.7))
     policy.save("policy.json")
     if kind == "decisions":
-        route_parts(policy, "predictions", "decisions")
+        Path("decisions").mkdir()
+        for part in Path("predictions").iterdir():
+            route_file(policy, part, Path("decisions") / part.name)
     monitored = ("monitor", kind, "--policy", "policy.json", "--json")
     on_cluster, here = calibrant(*monitored, *ON_RAY), calibrant(*monitored)
     assert json.loads(on_cluster[1]) == json.loads(here[1])

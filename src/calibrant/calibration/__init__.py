@@ -5,7 +5,7 @@ from calibrant.calibration.base import Calibrator, Progress
 from calibrant.calibration.curves import BetaCalibration, HistogramBinning, IsotonicCalibration, PlattScaling
 from calibrant.calibration.method_choice import METHODS, fit_calibrator, make_calibrator, select_calibrator
 from calibrant.calibration.prior import PriorCorrection
-from calibrant.calibration.temperature import TemperatureScaling, calibrate_parts, fit_parts
+from calibrant.calibration.temperature import TemperatureScaling
 
 __all__ = [
     "METHODS",
@@ -20,9 +20,7 @@ __all__ = [
     "Progress",
     "TemperatureScaling",
     "VectorScaling",
-    "calibrate_parts",
     "fit_calibrator",
-    "fit_parts",
     "make_calibrator",
     "select_calibrator",
 ]

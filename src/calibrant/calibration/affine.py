@@ -11,7 +11,7 @@ from calibrant.calibration.base import Calibrator, Progress, finite_array
 from calibrant.calibration.operations import NUMPY, Floats, Integers, Matrix, Operations, log_softmax, mean_nll
 from calibrant.calibration.temperature import softening
 from calibrant.checks import whole
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import invalid
 
 # Strongest first: each fit starts from the result of its stricter neighbour. The terms are means over K^2 or K numbers,
 # so many classes need large values: 50 classes and 3,000 cases are best near 100,000.
@@ -29,6 +29,7 @@ _ROUGH, _EXACT = 1e-6, 1e-9
 _NUMBERS_AT_ONCE = 2**20
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _AffineScaling(Calibrator):
     """softmax(W x + b). Subclasses say what x is and whether W is diagonal.
 
@@ -54,21 +55,13 @@ class _AffineScaling(Calibrator):
 
     _diagonal: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        *,
-        reg_lambda: float | Literal["cv"] = "cv",
-        reg_mu: float | None = None,
-        folds: int = 5,
-        seed: int = 0,
-    ) -> None:
-        self.reg_lambda = reg_lambda
-        self.reg_mu = reg_mu
-        self.folds = folds
-        self.seed = seed
-        self._check_parameters()
+    reg_lambda: float | Literal["cv"] = "cv"
+    reg_mu: float | None = None
+    folds: int = 5
+    seed: int = 0
 
-    def _check_parameters(self) -> None:
+    def __post_init__(self) -> None:
+        """Refuse parameters outside their range."""
         for name, value, word in (("reg_lambda", self.reg_lambda, "cv"), ("reg_mu", self.reg_mu, None)):
             if value != word and not (isinstance(value, int | float) and 0 <= value < math.inf):
                 raise invalid(name, f"be {word!r} or a finite number of at least 0", repr(value))
@@ -150,10 +143,7 @@ class _AffineScaling(Calibrator):
 
     def _cross_validate(self, features: Floats, targets: Integers, weights: Floats) -> dict[float, float]:
         """Mean held-out NLL for each strength of the grid."""
-        try:
-            fold = stratified_folds(targets, self.folds, self.seed)
-        except InvalidInput as error:
-            raise InvalidInput(f"{error} Or give reg_lambda a number: then nothing is cross-validated.") from error
+        fold = stratified_folds(targets, self.folds, self.seed)
         folds = []
         for held_out in range(self.folds):
             inside = fold != held_out
@@ -423,5 +413,6 @@ def stratified_folds(targets: Integers, folds: int, seed: int) -> Integers:
         rest = targets[fold != held_out]
         if len(rest) == len(targets) or len(rest) == 0 or (rest == rest[0]).all():
             rule = f"hold enough cases of two classes for {folds} folds"
-            raise invalid("targets", rule, f"{len(targets)} cases", "Use more cases or fewer folds.")
+            way_out = "Use more cases or fewer folds, or a method that is not cross-validated, such as temperature."
+            raise invalid("targets", rule, f"{len(targets)} cases", way_out)
     return fold

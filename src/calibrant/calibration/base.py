@@ -1,10 +1,9 @@
-"""What every calibrator has in common: fit, transform, scikit-learn's protocol, provenance, and JSON on disk."""
+"""What every calibrator has in common: fit, transform, provenance, and JSON on disk."""
 
 import inspect
-import sys
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -22,8 +21,8 @@ from calibrant.calibration.operations import (
     log_softmax,
     mean_nll,
 )
-from calibrant.checks import as_array, labels
-from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
+from calibrant.checks import as_array, is_tensor, labels
+from calibrant.errors import CalibrantWarning, InvalidInput, invalid
 from calibrant.files import MOST_CLASSES, check_format, content_digest, read_json, typed, write_with_digest
 from calibrant.predictions import Kind, Origin, Predictions, RowsPart, in_order_of, require_predictions
 from calibrant.predictions.rows import warn_if_probabilities
@@ -68,22 +67,14 @@ class Provenance(ShownFields):
             names = predictions.class_names or ()
         return cls(predictions.kind, names, origin.sha256, origin.part)
 
-    def applied(self, source: str | Path | None, target: str | Path | None) -> Self:
+    def applied(self, source: str | Path, target: str | Path) -> Self:
         """The same with digests of two files: predictions, and what the calibrator made of them."""
-        known = self
-        if source is not None:
-            known = replace(known, applied_to=Origin(Path(source)).sha256)
-        if target is not None:
-            known = replace(known, made=Origin(Path(target)).sha256)
-        return known
+        return replace(self, applied_to=Origin(Path(source)).sha256, made=Origin(Path(target)).sha256)
 
     def in_sample(self, origin: Origin) -> str:
         """A sentence if the calibrated scores of predictions with this origin are known to be in-sample, else ""."""
-        if self.fitted_on is None or origin.sha256 is None:
-            return ""
-        if origin.sha256 == self.made and self.applied_to != self.fitted_on:
-            return ""
-        if origin.sha256 not in (self.made, self.fitted_on):
+        made_of_fit_set = origin.sha256 == self.made and self.applied_to == self.fitted_on
+        if None in (self.fitted_on, origin.sha256) or not (origin.sha256 == self.fitted_on or made_of_fit_set):
             return ""
         if self.part is not None and origin.part == replace(self.part, index=1 - self.part.index):
             return ""
@@ -92,19 +83,11 @@ class Provenance(ShownFields):
             some = "some of these cases"
         return f"In-sample: the calibrator was fitted on {some}, so its numbers look better here than on new cases."
 
-    def to_dict(self) -> dict[str, Any]:
-        """What is known, as plain JSON values."""
-        known = {name: value for name, value in asdict(self).items() if value is not None}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
-
 
 def warn_if_in_sample(provenance: Provenance, origin: Origin) -> None:
     """Warn if the calibrated scores of predictions are in-sample."""
-    sentence = provenance.in_sample(origin)
-    if sentence and origin.path is not None:
-        sentence = f"{origin.path}: {sentence}"
-    if sentence:
-        warnings.warn(sentence, CalibrantWarning, stacklevel=2)
+    if sentence := provenance.in_sample(origin):
+        warnings.warn(f"{origin.path}: {sentence}", CalibrantWarning, stacklevel=2)
 
 
 @dataclass
@@ -146,7 +129,6 @@ class Calibrator(ABC):
         n_classes_: Number of classes K of the fit set.
         identity_: Whether `transform` is a plain softmax.
         summary_: A `FitSummary`.
-        verified_: False if it was read from a file without a digest: nobody can tell whether such a file was changed.
         provenance_: Which predictions it was fitted on, as far as that is known.
         depends_on_level: Whether adding a number to all logits of a row changes the result.
 
@@ -163,7 +145,6 @@ class Calibrator(ABC):
     n_classes_: int
     identity_: bool
     summary_: FitSummary
-    verified_: bool = True
     provenance_: Provenance = Provenance()
     depends_on_level: ClassVar[bool] = False
 
@@ -195,9 +176,6 @@ class Calibrator(ABC):
         """Fitted values that are worth showing, by name; a temperature has one, most maps have too many."""
         return {}
 
-    def _check_parameters(self) -> None:  # noqa: B027 (a calibrator without parameters has nothing to check)
-        """Refuse parameters outside their range."""
-
     def fit(self, logits: Any, targets: Any = None, *, weights: Any = None) -> Self:
         """Learn the map: `fit(predictions)` or `fit(logits, targets)`.
 
@@ -214,43 +192,30 @@ class Calibrator(ABC):
             if not logits.has_all_classes and getattr(self, "mode", None) == "top-label":
                 way_out = f"Use {self.method}, which then calibrates this confidence."
                 raise invalid("method", "not be a top-label one for a class and its confidence", self.method, way_out)
-        matrix, classes = as_arrays(logits, targets)
-        case_weights = None
-        if weights is not None:
-            case_weights = check_case_weights(weights, len(classes))
-            used = case_weights > 0.0
-            matrix, classes = check_logits(matrix)[used], as_array("targets", classes)[used]
-            case_weights = case_weights[used]
-        matrix, classes = check_fit(matrix, classes)
-        if case_weights is None:
-            case_weights = np.ones(len(classes))
-        self._check_parameters()
+        matrix, classes, case_weights = check_fit(logits, targets, weights)
         self.provenance_ = provenance
         self.n_classes_, self.identity_ = matrix.shape[1], True
-        useful, left_out = self._useful(matrix, classes)
+        useful, notes = self._useful(matrix, classes)
         matrix, classes = matrix[useful], classes[useful]
         case_weights = case_weights[useful] / case_weights[useful].mean()
-        before = self._mean_nll(matrix, classes, case_weights)
+        before = after = self._mean_nll(matrix, classes, case_weights)
         self.identity_ = False
         progress = self._fit(matrix, classes, case_weights)
-        progress = replace(progress, notes=(*left_out, *progress.notes))
-        after = before
+        notes = (*notes, *progress.notes)
         if not self.identity_:
             after = self._mean_nll(matrix, classes, case_weights)
-        return self._conclude(progress, len(classes), before, after)
-
-    def _conclude(self, progress: Progress, cases: int, before: float, after: float) -> Self:
-        """Keep the fitted map, or the identity if that has the smaller NLL on the fit set, and warn of notes."""
-        notes = progress.notes
         # Both sums carry rounding of about 1e-15; a fit that only ties is kept.
         if not after <= before + 1e-12 * (1.0 + abs(before)):
             notes = (*notes, f"the fitted map has a larger NLL ({after:.6g}) than none ({before:.6g}): none is kept")
             self.identity_, after = True, before
         self.summary_ = FitSummary(
-            cases=cases, nll_before=before, nll_after=min(after, before), **asdict(replace(progress, notes=notes))
+            cases=len(classes),
+            nll_before=before,
+            nll_after=min(after, before),
+            **asdict(replace(progress, notes=notes)),
         )
         for note in notes:
-            warnings.warn(f"{type(self).__name__}: {note}.", CalibrantWarning, stacklevel=3)
+            warnings.warn(f"{type(self).__name__}: {note}.", CalibrantWarning, stacklevel=2)
         return self
 
     def __call__(self, predictions: Predictions) -> Predictions:
@@ -298,30 +263,6 @@ class Calibrator(ABC):
         """Calibrated log-probabilities, shape (n, K), which are logits again."""
         return self._map(logits, exponentiate=False)
 
-    def fit_transform(self, logits: ArrayT, targets: Any) -> ArrayT:
-        """`fit`, then `transform` of the same logits."""
-        return self.fit(logits, targets).transform(logits)
-
-    def score(self, logits: Any, targets: Any) -> float:
-        """Minus the mean NLL of calibrated predictions: larger is better, as scikit-learn's searches expect."""
-        self._refuse_unfitted()
-        matrix = check_logits(logits, self.n_classes_)
-        return -self._mean_nll(matrix, check_targets(targets, matrix.shape))
-
-    def predict_proba(self, logits: ArrayT) -> ArrayT:
-        """`transform` under the name that scikit-learn's scorers look for."""
-        return self.transform(logits)
-
-    def predict(self, logits: ArrayT) -> ArrayT:
-        """Class with the largest calibrated probability, shape (n,), first of equals; for scikit-learn's scorers."""
-        predicted: ArrayT = self.transform(logits).argmax(1)
-        return predicted
-
-    @property
-    def classes_(self) -> Integers:
-        """Class indices 0..K-1."""
-        return np.arange(self.n_classes_)
-
     def record(self, recorder: Recorder, logits: Symbol) -> Symbol:
         """Add the steps of the fitted map to a recorder: float64 logits in, calibrated log-probabilities out.
 
@@ -354,8 +295,12 @@ class Calibrator(ABC):
             if exponentiate:
                 np.exp(block, out=block)
             result[rows] = block
-        mapped: ArrayT = like(result, logits)
-        return mapped
+        mapped: Any = result
+        if is_tensor(logits):
+            import torch
+
+            mapped = torch.from_numpy(result).to(logits.device)
+        return mapped  # type: ignore[no-any-return]  # of the caller's kind
 
     def _block(self, logits: Matrix) -> Floats:
         if self.identity_:
@@ -374,73 +319,25 @@ class Calibrator(ABC):
         if not hasattr(self, "summary_"):
             raise InvalidInput(f"this {type(self).__name__} is not fitted yet: {way_out}.")
 
-    @classmethod
-    def _parameter_names(cls) -> list[str]:
-        return [name for name in inspect.signature(cls).parameters if name != "self"]
-
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 (scikit-learn's signature)
         """Constructor parameters by name."""
-        return {name: getattr(self, name) for name in self._parameter_names()}
-
-    def set_params(self, **parameters: Any) -> Self:
-        """Set constructor parameters by name."""
-        known = self._parameter_names()
-        for name, value in parameters.items():
-            if name not in known:
-                raise invalid("parameter", f"be one of {known}", repr(name), did_you_mean(name, known))
-            setattr(self, name, value)
-        self._check_parameters()
-        return self
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
-
-        return Tags(
-            estimator_type="classifier",
-            target_tags=TargetTags(required=True),
-            classifier_tags=ClassifierTags(),
-            input_tags=InputTags(),
-        )
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.get_params().items())})"
-
-    def __str__(self) -> str:
-        """The constructor call and, if it is fitted, the fitted values."""
-        if not hasattr(self, "summary_"):
-            return repr(self)
-        numbers = "".join(f", {name} {value:.4f}" for name, value in self.fitted_numbers().items())
-        unchanged = ""
-        if self.identity_:
-            unchanged = ", changes nothing"
-        return f"{self!r}, fitted on {self.summary_.cases:,} cases{numbers}{unchanged}"
 
     def _repr_html_(self) -> str:
         """Parameters and the result of the fit, for a notebook."""
         rows: list[tuple[str, object]] = list(self.get_params().items())
         if not hasattr(self, "summary_"):
             return Table(f"{type(self).__name__}, not fitted yet", rows).html()
-        summary = self.summary_
-        rows.append(("classes", self.n_classes_))
-        rows += [(name, f"{value:.4f}") for name, value in self.fitted_numbers().items()]
-        rows.append(("fitted on", f"{summary.cases:,} cases"))
-        rows.append(("their NLL before", f"{summary.nll_before:.4f}"))
-        # The same cases: what it is worth on others is not known from them.
-        rows.append(("their NLL after", f"{summary.nll_after:.4f} (the cases of the fit themselves)"))
-        if self.identity_:
-            rows.append(("map", "changes nothing"))
-        if not summary.converged:
-            rows.append(("fit", "did not converge"))
-        rows += [("note", note) for note in summary.notes]
+        rows += [("classes", self.n_classes_), ("changes nothing", self.identity_)]
+        rows += self.fitted_numbers().items()
+        rows += asdict(self.summary_).items()
         return Table(type(self).__name__, rows).html()
 
-    def save(self, path: str | Path, *, applied_to: str | Path | None = None, made: str | Path | None = None) -> None:
-        """Write parameters and fitted values as JSON with a digest; float64 values come back bit for bit.
-
-        The digests of `applied_to`, predictions that the calibrator was applied to, and of `made`, the file of what
-        came out, are kept with them.
-        """
-        self.provenance_ = self.provenance_.applied(applied_to, made)
+    def save(self, path: str | Path) -> None:
+        """Write parameters and fitted values as JSON with a digest; float64 values come back bit for bit."""
         write_with_digest(path, self.to_dict())
 
     @classmethod
@@ -465,35 +362,41 @@ class Calibrator(ABC):
             "identity": self.identity_,
             "fitted": self._state(),
             "summary": asdict(self.summary_),
-            **self.provenance_.to_dict(),
+            "provenance": asdict(self.provenance_),
         }
 
     @classmethod
     def from_dict(cls, content: Any, *, where: str = "content") -> Self:
         """Build a fitted calibrator from what `to_dict` gave, or from the content of a file."""
-        members, verified = check_format(content, what="calibrator", name=FORMAT, version=VERSION, where=where)
-        fitted = members.pop("fitted", None)
+        members, _ = check_format(content, what="calibrator", name=FORMAT, version=VERSION, where=where)
         file = typed(_File, members, what="calibrator", where=where)
         kinds = {kind.method: kind for kind in _all_kinds(cls)}
         if file.method not in kinds:
             raise invalid(where, f"hold one of the methods {sorted(kinds)}", repr(file.method))
+        if not 2 <= file.classes <= MOST_CLASSES:
+            raise invalid(where, "be an undamaged calibrator", f"one for {file.classes} classes")
         try:
-            restored: Self = _restore(kinds[file.method], file, fitted)
+            parameters = {name: tuple(v) if isinstance(v, list) else v for name, v in file.parameters.items()}
+            restored: Self = kinds[file.method](**parameters)
+            restored.n_classes_, restored.identity_ = file.classes, file.identity
+            restored._set_state(file.fitted)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise invalid(where, "be an undamaged calibrator", f"one with a fault: {error}") from error
-        restored.verified_ = verified
+        restored.summary_, restored.provenance_ = file.summary, file.provenance
         return restored
 
 
-@dataclass(frozen=True, kw_only=True)
-class _File(Provenance):
-    """What a calibrator's file says besides its format and fitted values."""
+@dataclass(frozen=True)
+class _File:
+    """What a calibrator's file says besides its format."""
 
     method: str
     parameters: dict[str, Any]
     classes: int
     identity: bool
+    fitted: Any
     summary: FitSummary
+    provenance: Provenance
 
 
 def _blocks(matrix: Matrix) -> list[slice]:
@@ -507,30 +410,7 @@ def _all_kinds(cls: type[Any]) -> list[type[Any]]:
     return found + [kind for child in cls.__subclasses__() for kind in _all_kinds(child)]
 
 
-def _restore(kind: type[Any], file: _File, fitted: Any) -> Any:
-    calibrator = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in file.parameters.items()})
-    if not 2 <= file.classes <= MOST_CLASSES:
-        raise ValueError(f"classes: {file.classes}")
-    calibrator.n_classes_, calibrator.identity_, calibrator.summary_ = file.classes, file.identity, file.summary
-    calibrator._set_state(fitted)  # noqa: SLF001 (the same family)
-    calibrator.provenance_ = Provenance(**{field.name: getattr(file, field.name) for field in fields(Provenance)})
-    return calibrator
-
-
 # -- checks of arrays --------------------------------------------------------------------------------------------------
-
-
-def as_arrays(logits: Any, targets: Any) -> tuple[Any, Any]:
-    """Logits and targets of predictions, or the two arrays as they are."""
-    if not isinstance(logits, Predictions):
-        if targets is None:
-            raise invalid("targets", "be given with an array of logits", "none")
-        return logits, targets
-    if targets is not None:
-        raise invalid("targets", "be left out with predictions, which hold them", type(targets).__name__)
-    if not logits.has_all_classes:
-        return logits.right_or_wrong_logits(), logits.correct.astype(np.int64)
-    return logits.as_logits(), logits.targets
 
 
 def check_logits(logits: Any, classes: int | None = None) -> Matrix:
@@ -541,9 +421,7 @@ def check_logits(logits: Any, classes: int | None = None) -> Matrix:
     if matrix.ndim != 2 or matrix.shape[0] == 0 or matrix.shape[1] < 2:
         rule = "have shape (cases, classes) with at least 1 case and 2 classes"
         way_out = ""
-        if matrix.ndim > 2:
-            way_out = "Make one row of each pixel or position first."
-        elif matrix.ndim == 1 or matrix.shape[1:] == (1,):
+        if matrix.ndim == 1 or matrix.shape[1:] == (1,):
             way_out = (
                 "One logit z of a binary classifier is the same as two: np.stack([0 * z, z], axis=1) with z of (n,)."
             )
@@ -558,34 +436,33 @@ def check_logits(logits: Any, classes: int | None = None) -> Matrix:
     fine = np.abs(matrix) <= _LARGEST  # False for NaN too
     if not fine.all():
         row = int(np.argmin(fine.all(axis=1)))
-        rule = "be finite"
-        if np.isfinite(matrix[row]).all():
-            rule = f"be at most {_LARGEST:g} in size"
+        rule = f"be finite, and at most {_LARGEST:g} in size"
         raise invalid("logits", rule, f"{matrix[row]} in row {row}", "Remove or repair such rows first.")
     return matrix
 
 
-def check_case_weights(weights: Any, cases: int) -> Floats:
-    """Return weights as float64 of shape (n,), finite, not negative and not all 0."""
-    values = as_array("weights", weights)
-    if values.shape != (cases,) or values.dtype.kind not in "iuf":
-        raise invalid("weights", f"be {cases} numbers, one per case", f"{values.dtype} of shape {values.shape}")
-    wide = values.astype(np.float64)
-    if not np.isfinite(wide).all() or wide.min() < 0.0 or wide.max() <= 0.0:
-        raise invalid("weights", "be finite, not negative, and not all 0", f"{wide.min()} to {wide.max()}")
-    return wide
-
-
-def check_targets(targets: Any, shape: tuple[int, ...]) -> Integers:
-    """Return targets as int64 of shape (n,) in 0..K-1."""
-    cases, classes = shape
-    return labels("targets", as_array("targets", targets), rows=cases, n_classes=classes).astype(np.int64)
-
-
-def check_fit(logits: Any, targets: Any) -> tuple[Matrix, Integers]:
-    """Check a fit set; one that cannot teach a calibrator anything is refused."""
+def check_fit(logits: Any, targets: Any, weights: Any = None) -> tuple[Matrix, Integers, Floats]:
+    """Logits, targets and weights of a fit set; one that cannot teach a calibrator anything is refused."""
+    if isinstance(logits, Predictions):
+        if targets is not None:
+            raise invalid("targets", "be left out with predictions, which hold them", type(targets).__name__)
+        if logits.has_all_classes:
+            logits, targets = logits.as_logits(), logits.targets
+        else:
+            logits, targets = logits.right_or_wrong_logits(), logits.correct.astype(np.int64)
+    elif targets is None:
+        raise invalid("targets", "be given with an array of logits", "none")
     matrix = check_logits(logits)
-    classes = check_targets(targets, matrix.shape)
+    found = labels("targets", as_array("targets", targets), rows=len(matrix), n_classes=matrix.shape[1])
+    classes, case_weights = found.astype(np.int64), np.ones(len(matrix))
+    if weights is not None:
+        values = as_array("weights", weights)
+        fine = values.shape == classes.shape and values.dtype.kind in "iuf" and np.isfinite(values).all()
+        if not fine or values.min() < 0 or values.max() <= 0:
+            rule = f"be {len(classes)} numbers, one per case, finite, not negative and not all 0"
+            raise invalid("weights", rule, f"{values.dtype} of shape {values.shape}")
+        used = values > 0
+        matrix, classes, case_weights = matrix[used], classes[used], values[used].astype(np.float64)
     if (classes == classes[0]).all():
         way_out = "A calibrator learns from cases that differ: fit on a sample of the whole stream."
         got = f"class {classes[0]} in all {len(classes)} cases"
@@ -594,7 +471,7 @@ def check_fit(logits: Any, targets: Any) -> tuple[Matrix, Integers]:
         way_out = "The model ignores its input, which no calibrator can repair: check its weights and its inputs."
         raise invalid("logits", "differ between cases", "the same prediction in every row", way_out)
     warn_if_probabilities(matrix, stacklevel=4)
-    return matrix, classes
+    return matrix, classes, case_weights
 
 
 def _all_rows_agree(matrix: Matrix) -> bool:
@@ -604,14 +481,6 @@ def _all_rows_agree(matrix: Matrix) -> bool:
         return False
     shifted = matrix - matrix.max(axis=1, keepdims=True)
     return bool(np.ptp(shifted, axis=0).max() <= 1e-12 * max(1.0, float(np.abs(shifted).max())))
-
-
-def like(probabilities: NDArray[Any], template: Any) -> Any:
-    """Return `probabilities` in the container of `template`, and on its device."""
-    torch = sys.modules.get("torch")  # without it nobody can have passed a tensor
-    if torch is not None and isinstance(template, torch.Tensor):
-        return torch.from_numpy(probabilities).to(template.device)
-    return probabilities
 
 
 def finite_array(values: Any, shape: tuple[int, ...]) -> Floats:

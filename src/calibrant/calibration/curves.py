@@ -1,7 +1,7 @@
 """Maps of one probability at a time: isotonic regression, histogram binning and beta calibration."""
 
-import math
 from abc import abstractmethod
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -25,20 +25,16 @@ from calibrant.errors import invalid
 
 Mode = Literal["one-vs-rest", "top-label"]
 _LARGEST_SLOPE = 1e3
-# Beta calibration: how each free number enters (a, b, c), and how many of the free numbers are slopes.
-_BASES = {
-    "abm": (np.eye(3), 2),
-    "am": (np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), 1),
-    "ab": (np.array([[1.0, 0.0], [0.0, 1.0], [math.log(2.0), -math.log(2.0)]]), 2),
-}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _CurveCalibration(Calibrator):
     """Bends each class's probability by its own curve, or the top probability by a common one."""
 
-    mode: Mode
+    mode: Mode = "one-vs-rest"
 
-    def _check_parameters(self) -> None:
+    def __post_init__(self) -> None:
+        """Refuse parameters outside their range."""
         if self.mode not in ("one-vs-rest", "top-label"):
             raise invalid("mode", "be 'one-vs-rest' or 'top-label'", repr(self.mode))
 
@@ -152,10 +148,6 @@ class IsotonicCalibration(_CurveCalibration):
 
     method: ClassVar[str] = "isotonic"
 
-    def __init__(self, *, mode: Mode = "one-vs-rest") -> None:
-        self.mode = mode
-        self._check_parameters()
-
     def _curve(self, probability: Floats, hit: Floats, weights: Floats) -> Floats:
         knots, inverse = np.unique(probability, return_inverse=True)
         # Equal probabilities must get equal values, so they enter as one point with their mean and weight.
@@ -172,13 +164,13 @@ class IsotonicCalibration(_CurveCalibration):
         return operations.interpolate(probabilities, curves)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class HistogramBinning(_CurveCalibration):
     """The observed frequency of each bin (Zadrozny and Elkan 2001). A bin is (lo, hi]; 0 falls into the first.
 
     Args:
-        n_bins: Number of bins; with equal mass fewer if probabilities tie.
-        strategy: "equal-mass" puts as many cases into each bin, which bounds the error of each (Gupta and Ramdas 2021);
-            "equal-width" divides 0..1 evenly, and an empty bin keeps its centre.
+        n_bins: Number of bins, fewer if probabilities tie. Each holds as many cases, which bounds the error of each
+            (Gupta and Ramdas 2021).
         mode: "one-vs-rest" or "top-label", as in `IsotonicCalibration`.
 
     Attributes:
@@ -188,41 +180,25 @@ class HistogramBinning(_CurveCalibration):
 
     method: ClassVar[str] = "histogram"
 
-    def __init__(
-        self,
-        *,
-        n_bins: int = 15,
-        strategy: Literal["equal-mass", "equal-width"] = "equal-mass",
-        mode: Mode = "one-vs-rest",
-    ) -> None:
-        self.n_bins = n_bins
-        self.strategy = strategy
-        self.mode = mode
-        self._check_parameters()
+    n_bins: int = 15
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def __post_init__(self) -> None:
+        """Refuse parameters outside their range."""
+        super().__post_init__()
         whole("n_bins", self.n_bins, 1)
-        if self.strategy not in ("equal-mass", "equal-width"):
-            raise invalid("strategy", "be 'equal-mass' or 'equal-width'", repr(self.strategy))
 
     def _curve(self, probability: Floats, hit: Floats, weights: Floats) -> Floats:
-        if self.strategy == "equal-mass":
-            # Inner edges are observed probabilities: with (lo, hi] every bin then holds at least one case.
-            order = np.argsort(probability, kind="stable")
-            up_to = np.cumsum(weights[order])
-            shares = np.arange(1, self.n_bins) / self.n_bins
-            # A sum of weights that is rounded must still reach the share that it stands for.
-            inner = probability[order][np.searchsorted(up_to, shares * up_to[-1] * (1.0 - 1e-12))]
-            edges = np.append(np.unique(inner[inner < probability.max()]), 1.0)
-        else:
-            edges = np.linspace(0.0, 1.0, self.n_bins + 1)[1:]
+        # Inner edges are observed probabilities: with (lo, hi] every bin then holds at least one case.
+        order = np.argsort(probability, kind="stable")
+        up_to = np.cumsum(weights[order])
+        shares = np.arange(1, self.n_bins) / self.n_bins
+        # A sum of weights that is rounded must still reach the share that it stands for.
+        inner = probability[order][np.searchsorted(up_to, shares * up_to[-1] * (1.0 - 1e-12))]
+        edges = np.append(np.unique(inner[inner < probability.max()]), 1.0)
         which = np.searchsorted(edges, np.minimum(probability, 1.0), side="left")
         total = np.bincount(which, weights=weights, minlength=len(edges))
         hits = np.bincount(which, weights=weights * hit, minlength=len(edges))
-        values = np.clip(edges - 0.5 / self.n_bins, 0.0, 1.0)
-        np.divide(hits, total, out=values, where=total > 0)
-        return np.stack([edges, np.minimum(values, 1.0)])
+        return np.stack([edges, np.minimum(hits / total, 1.0)])
 
     @staticmethod
     def _bend(operations: Operations, probabilities: Any, curves: Curves) -> Any:
@@ -236,22 +212,11 @@ class BetaCalibration(Calibrator):
     are renormalised. log(1 - p) comes from the logits of the other classes, so nothing is clipped. A class whose cases
     are perfectly separated from the rest has no finite optimum and keeps its probabilities; a warning says so.
 
-    Args:
-        parameters: "abm" all three, "am" one slope (a = b), "ab" no shift (1/2 stays 1/2).
-
     Attributes:
         maps_: Shape (K, 3), the a, b, c of each class; for two classes one row, that of class 1.
     """
 
     method: ClassVar[str] = "beta"
-
-    def __init__(self, *, parameters: Literal["abm", "am", "ab"] = "abm") -> None:
-        self.parameters = parameters
-        self._check_parameters()
-
-    def _check_parameters(self) -> None:
-        if self.parameters not in ("abm", "am", "ab"):
-            raise invalid("parameters", "be 'abm', 'am' or 'ab'", repr(self.parameters))
 
     def _fit(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:
         logs = log_softmax(logits)
@@ -264,7 +229,7 @@ class BetaCalibration(Calibrator):
             if not hit.any() or logs[hit, k].min() > logs[~hit, k].max():
                 separated.append(k)
                 continue
-            found = _fit_one(logs[:, k], -rest[:, k], hit.astype(np.float64), weights, self.parameters)
+            found = _fit_one(logs[:, k], -rest[:, k], hit.astype(np.float64), weights)
             self.maps_[row] = found.x
             iterations = max(iterations, int(found.nit))
             at_bound |= bool((found.x[:2] >= _LARGEST_SLOPE).any())
@@ -354,15 +319,14 @@ def _log_loss(features: Floats, hit: Floats, weights: Floats, free: Floats) -> t
     return value, features.T @ (weights * (expit(score) - hit)) / len(hit)
 
 
-def _fit_one(log_p: Floats, minus_log_rest: Floats, hit: Floats, weights: Floats, parameters: str) -> Any:
+def _fit_one(log_p: Floats, minus_log_rest: Floats, hit: Floats, weights: Floats) -> Any:
     """Minimise the log-loss of one map under its constraints; returns SciPy's result with x = (a, b, c)."""
-    basis, slopes = _BASES[parameters]
-    features = np.stack([log_p, minus_log_rest, np.ones_like(log_p)], axis=1) @ basis
+    features = np.stack([log_p, minus_log_rest, np.ones_like(log_p)], axis=1)
     scale = np.maximum(np.abs(features).mean(axis=0), 1e-12)
     loss = partial(_log_loss, features / scale, hit, weights)
-    bounds = [(0.0, _LARGEST_SLOPE * s) for s in scale[:slopes]] + [(None, None)] * (len(scale) - slopes)
-    start = np.where(np.arange(len(scale)) < slopes, scale, 0.0)  # the identity: slopes of 1, no shift
+    bounds = [(0.0, _LARGEST_SLOPE * scale[0]), (0.0, _LARGEST_SLOPE * scale[1]), (None, None)]
+    start = scale * [1.0, 1.0, 0.0]  # the identity: slopes of 1, no shift
     options = {"maxiter": 2000, "ftol": 1e-15, "gtol": 1e-9}
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    found.x = basis @ (found.x / scale)
+    found.x = found.x / scale
     return found

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from calibrant.calibration.affine import DirichletScaling, MatrixScaling, VectorScaling, stratified_folds
-from calibrant.calibration.base import Calibrator, Progress, as_arrays, check_fit
+from calibrant.calibration.base import Calibrator, Progress, check_fit
 from calibrant.calibration.curves import BetaCalibration, HistogramBinning, IsotonicCalibration, PlattScaling
 from calibrant.calibration.operations import Floats, Integers, Matrix, Operations
 from calibrant.calibration.temperature import TemperatureScaling
-from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
+from calibrant.errors import CalibrantWarning, did_you_mean, invalid
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.tables import Displayed, ShownFields, Table
 
@@ -24,8 +24,7 @@ class NoCalibration(Calibrator):
 
     method: ClassVar[str] = "none"
 
-    def _fit(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:
-        del logits, targets, weights
+    def _fit(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:  # noqa: ARG002
         self.identity_ = True
         return Progress()
 
@@ -109,16 +108,13 @@ class Selection(Displayed):
 
     def describe(self) -> str:
         """What was compared and fitted, for a person."""
-        lines = []
-        if self.candidates:
-            lines += ["Cross-validation on the fit set: held-out NLL, and how far behind the best"]
-            lines += [f"  {each.name:<14} {each.nll:.4f}  {_behind(each)}".rstrip() for each in self.candidates]
-            lines += [f"Chosen: {self.reason}"]
         calibrator = self.calibrator
         numbers = "".join(f", {name} {value:.4f}" for name, value in calibrator.fitted_numbers().items())
-        lines += [f"Fitted {calibrator!r} on {calibrator.summary_.cases:,} cases{numbers}."]
+        lines = [f"Fitted {calibrator!r} on {calibrator.summary_.cases:,} cases{numbers}."]
+        if self.candidates:
+            lines.insert(0, f"Chosen: {self._overview().text()}")
         if calibrator.identity_ and calibrator.method != "none":
-            lines += ["No map was kept: the probabilities stay as they are."]
+            lines.append("No map was kept: the probabilities stay as they are.")
         return "\n".join(lines)
 
 
@@ -132,7 +128,7 @@ def make_calibrator(name: str) -> Calibrator:
     """A fresh calibrator by its name in `METHODS`, with default parameters."""
     if name == PlattScaling.method:  # for two classes, or a class and its score
         return PlattScaling()
-    if name == "sigmoid":
+    if name == "sigmoid":  # scikit-learn's default
         way_out = (
             "Of two classes 'platt' is the sigmoid. For more, 'beta' is the nearest; 'temperature' is the default."
         )
@@ -146,7 +142,7 @@ def cross_validated_nll(
     make: Callable[[], Calibrator], logits: Any, targets: Any = None, *, folds: int = 5, seed: int = 0
 ) -> Floats:
     """Negative log-likelihood of each case under a calibrator of `make` that is fitted on the other folds."""
-    matrix, labels = check_fit(*as_arrays(logits, targets))
+    matrix, labels, _ = check_fit(logits, targets)
     fold = stratified_folds(labels, folds, seed)
     result = np.empty(len(labels))
     for held_out in range(folds):
@@ -154,14 +150,7 @@ def cross_validated_nll(
         with warnings.catch_warnings():
             # A fold may lack a class or be separable: that is about the fold. The final fit speaks for itself.
             warnings.simplefilter("ignore", CalibrantWarning)
-            calibrator = make()
-            try:
-                calibrator.fit(matrix[~outside], labels[~outside])
-            except InvalidInput as error:
-                # It counts the cases of a fold, and may be about folds inside of it; the caller knows neither.
-                rule = f"hold enough cases to fit {calibrator.method} without one of {folds} folds"
-                way_out = "Use more cases, or choose a method yourself: temperature needs the fewest."
-                raise invalid("targets", rule, f"{len(labels)} cases", way_out) from error
+            calibrator = make().fit(matrix[~outside], labels[~outside])
         logs = calibrator.transform_logits(matrix[outside].astype(np.float64))
         result[outside] = -logs[np.arange(len(logs)), labels[outside]]
     return result
@@ -185,26 +174,16 @@ def fit_calibrator(
     return Selection(method, make_calibrator(method).fit(predictions), (), "")
 
 
-def warn_if_worse(before: Predictions, after: Predictions, *, used: Sequence[str] = ()) -> None:
-    """Warn if calibrated predictions have a larger NLL than raw ones by more than two standard errors.
-
-    Args:
-        before: The raw predictions.
-        after: The calibrated ones.
-        used: Methods that the warning does not advise, because they were asked for or found best.
-    """
+def warn_if_worse(before: Predictions, after: Predictions) -> None:
+    """Warn if calibrated predictions have a larger NLL than raw ones by more than two standard errors."""
     if before.kind == "score":  # it has no NLL
         return
     losses = [np.minimum(_losses(each), 1e6) for each in (before, after)]
     change = losses[1] - losses[0]
     if change.mean() > 2.0 * change.std() / len(change) ** 0.5:
-        others = [name for name in ("temperature", "best") if name not in used]
-        advice = "or leave the scores as they are"
-        if others:
-            advice = f"or use the method {' or '.join(others)}"
         warnings.warn(
             f"calibration made the NLL of the predictions it was applied to larger: {losses[0].mean():.4g} before, "
-            f"{losses[1].mean():.4g} after. Fit on more cases, {advice}.",
+            f"{losses[1].mean():.4g} after. Fit on more cases, use another method, or leave the scores as they are.",
             CalibrantWarning,
             stacklevel=2,
         )
@@ -243,7 +222,7 @@ def select_calibrator(
         progress: Called before each method with its name, its place from 0 on, and the number of methods.
     """
     if methods is None:
-        cases, n_classes = check_fit(*as_arrays(logits, targets))[0].shape
+        cases, n_classes = check_fit(logits, targets)[0].shape
         # A regulariser would all but turn a matrix of more numbers than there are cases into temperature scaling, and
         # with 100 classes that takes minutes.
         methods = [name for name, make in METHODS.items() if make().numbers_to_learn(n_classes) <= cases]

@@ -9,6 +9,7 @@ torch module can repeat them in float64.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,23 +49,17 @@ class NumPyOperations:
     maximum = staticmethod(np.maximum)
     minimum = staticmethod(np.minimum)
     where = staticmethod(np.where)
+    product = staticmethod(np.matmul)
     log_softmax = staticmethod(log_softmax)
+    # Sum, and largest entry, of each row, shape (n, 1).
+    row_sum = staticmethod(partial(np.sum, axis=1, keepdims=True))
+    row_max = staticmethod(partial(np.max, axis=1, keepdims=True))
+    # log(1 + exp(x)) without overflow.
+    softplus = staticmethod(partial(np.logaddexp, 0.0))
 
     def log_one_minus(self, x: Floats) -> Floats:
         """log(1 - x) of entries of at most 1/2."""
         return np.asarray(np.log1p(-x))
-
-    def softplus(self, x: Floats) -> Floats:
-        """log(1 + exp(x)) without overflow."""
-        return np.asarray(np.logaddexp(0.0, x))
-
-    def row_sum(self, x: Floats) -> Floats:
-        """Sum of each row, shape (n, 1)."""
-        return np.asarray(x.sum(axis=1, keepdims=True))
-
-    def row_max(self, x: Floats) -> Floats:
-        """Largest entry of each row, shape (n, 1)."""
-        return np.asarray(x.max(axis=1, keepdims=True))
 
     def is_top(self, x: Floats, columns: int) -> NDArray[np.bool_]:
         """True at the largest entry of each row, the first of equal ones."""
@@ -78,10 +73,6 @@ class NumPyOperations:
     def join(self, *parts: Floats) -> Floats:
         """Arrays side by side."""
         return np.concatenate(parts, axis=1)
-
-    def product(self, x: Floats, matrix: Floats) -> Floats:
-        """Matrix product."""
-        return np.asarray(x @ matrix)
 
     def interpolate(self, x: Floats, curves: Curves) -> Floats:
         """Column k by the straight lines of curve k; level before its first knot and after its last."""
@@ -122,10 +113,17 @@ def _recorded(operator: str, *, swapped: bool = False) -> Callable[..., "Symbol"
     """A method that records an operation of a symbol and what it is combined with."""
 
     def record(symbol: "Symbol", *others: Any) -> "Symbol":
-        operands = (symbol, *others)
-        if swapped:
-            operands = (*others, symbol)
+        operands = (*others, symbol) if swapped else (symbol, *others)
         return symbol.recorder.step(operator, *operands)
+
+    return record
+
+
+def _operation(operator: str, **attributes: Any) -> Callable[..., "Symbol"]:
+    """A method of a recorder that records one operation."""
+
+    def record(recorder: "Recorder", *inputs: Any) -> "Symbol":
+        return recorder.step(operator, *inputs, **attributes)
 
     return record
 
@@ -187,20 +185,12 @@ class Recorder:
         self.constants[name] = array
         return name
 
-    def exp(self, x: Symbol) -> Symbol:
-        return self.step("Exp", x)
-
-    def log(self, x: Symbol) -> Symbol:
-        return self.step("Log", x)
-
-    def maximum(self, x: Any, y: Any) -> Symbol:
-        return self.step("Max", x, y)
-
-    def minimum(self, x: Any, y: Any) -> Symbol:
-        return self.step("Min", x, y)
-
-    def where(self, condition: Symbol, x: Any, y: Any) -> Symbol:
-        return self.step("Where", condition, x, y)
+    exp = _operation("Exp")
+    log = _operation("Log")
+    maximum = _operation("Max")
+    minimum = _operation("Min")
+    where = _operation("Where")
+    join = _operation("Concat", axis=1)
 
     def log_one_minus(self, x: Symbol) -> Symbol:
         return self.log(1.0 - x)
@@ -220,9 +210,6 @@ class Recorder:
     def columns(self, x: Symbol, which: Sequence[int]) -> Symbol:
         return self.step("Gather", x, np.array(which, dtype=np.int64), axis=1)
 
-    def join(self, *parts: Symbol) -> Symbol:
-        return self.step("Concat", *parts, axis=1)
-
     def product(self, x: Symbol, matrix: Floats) -> Symbol:
         return self.step("MatMul", x, np.ascontiguousarray(matrix))
 
@@ -237,26 +224,22 @@ class Recorder:
 
     def interpolate(self, x: Symbol, curves: Curves) -> Symbol:
         """Straight lines between points, level before the first and after the last."""
-        pieces = []
-        for curve in curves:
-            pieces.append(_IDENTITY)
-            if curve is not None:
-                knots, values = curve
-                width = np.diff(knots)
-                slopes = np.divide(np.diff(values), width, out=np.zeros(len(width)), where=width > 0)
-                pieces[-1] = np.stack([knots, values, np.append(slopes, 0.0)])
-        return self._look_up(x, pieces)
+
+        def pieces(knots: Floats, values: Floats) -> Floats:
+            width = np.diff(knots)
+            slopes = np.divide(np.diff(values), width, out=np.zeros(len(width)), where=width > 0)
+            return np.stack([knots, values, np.append(slopes, 0.0)])
+
+        return self._look_up(x, [_IDENTITY if curve is None else pieces(*curve) for curve in curves])
 
     def steps(self, x: Symbol, curves: Curves) -> Symbol:
         """A value for each bin (lo, hi], given the upper edges."""
-        pieces = []
-        for curve in curves:
-            pieces.append(_IDENTITY)
-            if curve is not None:
-                edges, values = curve
-                starts = np.concatenate([[-1.0], edges[:-1] * (1.0 + _NUDGE)])
-                pieces[-1] = np.stack([starts, values, np.zeros(len(values))])
-        return self._look_up(x, pieces)
+
+        def pieces(edges: Floats, values: Floats) -> Floats:
+            starts = np.concatenate([[-1.0], edges[:-1] * (1.0 + _NUDGE)])
+            return np.stack([starts, values, np.zeros(len(values))])
+
+        return self._look_up(x, [_IDENTITY if curve is None else pieces(*curve) for curve in curves])
 
     def _look_up(self, x: Symbol, pieces: Sequence[Floats]) -> Symbol:
         """Column k by the straight pieces of curve k: where a piece begins, the value there, the slope.

@@ -1,28 +1,17 @@
-"""Temperature scaling: one number that softens or sharpens every prediction.
-
-`fit_parts` finds it for folders of predictions that do not fit in memory, because Newton's method needs only sums.
-"""
+"""Temperature scaling: one number that softens or sharpens every prediction."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import accumulate
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calibrant.calibration.base import Calibrator, FitSummary, Progress, Provenance
-from calibrant.calibration.operations import Floats, Integers, Matrix, Operations, log_softmax, mean_nll
+from calibrant.calibration.base import Calibrator, FitSummary, Progress
+from calibrant.calibration.operations import Floats, Integers, Matrix, Operations
 from calibrant.checks import positive, whole
-from calibrant.errors import InvalidInput, invalid
-from calibrant.files import atomic_folder
-from calibrant.predictions import Kind, Predictions, Scan, scan
-from calibrant.predictions.core import load_part
-from calibrant.predictions.rows import logits_of, stands_for_zero
-from calibrant.scale import Executor, map_parts
+from calibrant.errors import invalid
+from calibrant.predictions.rows import stands_for_zero
 
 # Rows per pass: 512 x 100 doubles stay in the second-level cache, which makes a pass twice as fast.
 _ROWS = 512
@@ -45,6 +34,7 @@ def temperature_share(cases: int, least: float = 0.1) -> float:
     return max(least, min(_ENOUGH_CASES / max(cases, 1), 0.5))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TemperatureScaling(Calibrator):
     r"""softmax(logits / T) with the T that minimises the negative log-likelihood (Guo et al. 2017).
 
@@ -82,10 +72,20 @@ class TemperatureScaling(Calibrator):
 
     method: ClassVar[str] = "temperature"
 
-    def __init__(self, *, bounds: tuple[float, float] = (1e-4, 1e4), prior_scale: float | None = 0.25) -> None:
-        self.bounds = bounds
-        self.prior_scale = prior_scale
-        self._check_parameters()
+    bounds: tuple[float, float] = (1e-4, 1e4)
+    prior_scale: float | None = 0.25
+
+    def __post_init__(self) -> None:
+        """Refuse parameters outside their range."""
+        try:
+            low, high = self.bounds
+            fine = 0 < low <= 1 <= high < math.inf
+        except (TypeError, ValueError):
+            fine = False
+        if not fine:
+            raise invalid("bounds", "be (low, high) with 0 < low <= 1 <= high", repr(self.bounds))
+        if self.prior_scale is not None:
+            positive("prior_scale", self.prior_scale)
 
     @classmethod
     def known(cls, temperature: float, n_classes: int) -> Self:
@@ -101,27 +101,22 @@ class TemperatureScaling(Calibrator):
         scaling.summary_ = FitSummary(cases=0, nll_before=0.0, nll_after=0.0)
         return scaling
 
-    def _check_parameters(self) -> None:
-        try:
-            low, high = self.bounds
-            fine = 0 < low <= 1 <= high < math.inf
-        except (TypeError, ValueError):
-            fine = False
-        if not fine:
-            raise invalid("bounds", "be (low, high) with 0 < low <= 1 <= high", repr(self.bounds))
-        if self.prior_scale is not None:
-            positive("prior_scale", self.prior_scale)
-
     def _useful(self, logits: Matrix, targets: Integers) -> tuple[Any, tuple[str, ...]]:
-        possible = _possible(logits, targets)
-        if possible.all():
+        # A probability of 0 (a forest in which no tree votes for the class) stays 0 at every temperature, so such a
+        # case says nothing about it. Its stand-in logit, about -744, would dominate the fit: 19 of 3,600 cases of a
+        # random forest led to a temperature of 142 and an ECE of 67 %, the others to 0.66 and 1.3 %.
+        possible = ~stands_for_zero(logits[np.arange(len(targets)), targets])
+        left_out, cases = int((~possible).sum()), len(targets)
+        if left_out == 0:
             return slice(None), ()  # no copy of all cases
-        return possible, _note_of_zeros(int((~possible).sum()), len(targets))
+        if left_out == cases:
+            rule = "give the true class of at least one case a probability above 0"
+            raise invalid("predictions", rule, f"0 in all {cases:,} cases", "Check that the classes are in order.")
+        note = f"the true class has a probability of 0 in {left_out:,} of {cases:,} cases, which no temperature changes"
+        return possible, (f"{note}: they are left out of the fit. The method isotonic can repair such cases",)
 
     def _fit(self, logits: Matrix, targets: Integers, weights: Floats) -> Progress:
-        return self._solve(ScalingProblem.build(logits, targets, weights), len(targets))
-
-    def _solve(self, problem: "ScalingProblem | _Parts", cases: int) -> Progress:
+        problem, cases = ScalingProblem.build(logits, targets, weights), len(targets)
         self.temperature_ = 1.0
         if problem.is_separable():
             # Every target has its row's largest logit: ties aside, more sharpness always helps.
@@ -171,27 +166,6 @@ class TemperatureScaling(Calibrator):
         self.temperature_ = temperature
 
 
-def _possible(logits: Matrix, targets: Integers) -> NDArray[np.bool_]:
-    """Whether the true class of each case has a probability above 0.
-
-    A probability of 0 (a forest in which no tree votes for the class) stays 0 at every temperature, so such a case says
-    nothing about it. Its stand-in logit, about -744, would dominate the fit: 19 of 3,600 cases of a random forest led
-    to a temperature of 142 and an ECE of 67 %, the others to 0.66 and 1.3 %.
-    """
-    return ~stands_for_zero(logits[np.arange(len(targets)), targets])
-
-
-def _note_of_zeros(left_out: int, cases: int) -> tuple[str, ...]:
-    """A note on cases whose true class has a probability of 0; empty if there are none."""
-    if left_out == cases:
-        rule = "give the true class of at least one case a probability above 0"
-        raise invalid("predictions", rule, f"0 in all {cases:,} cases", "Check that the classes are in order.")
-    if left_out == 0:
-        return ()
-    note = f"the true class has a probability of 0 in {left_out:,} of {cases:,} cases, which no temperature changes"
-    return (f"{note}: they are left out of the fit. The method isotonic can repair such cases",)
-
-
 @dataclass
 class ScalingProblem:
     """Logits relative to their row's largest: `target` is z_y - max z, at most 0. Weights have a mean of 1."""
@@ -215,9 +189,8 @@ class ScalingProblem:
     def pilot(self) -> "ScalingProblem":
         """Every n-th case: a start for Newton's method that costs next to nothing."""
         step = max(1, len(self.target) // PILOT)
-        pilot = ScalingProblem(self.logits[::step], self.largest[::step], self.target[::step])
-        if self.weights is not None:
-            pilot.weights = self.weights[::step]
+        weights = None if self.weights is None else self.weights[::step]
+        pilot = ScalingProblem(self.logits[::step], self.largest[::step], self.target[::step], weights)
         if pilot.is_separable():
             return self
         return pilot
@@ -284,167 +257,3 @@ def _minimise(
             return following, True, passes
         inverse = following
     return inverse, False, passes
-
-
-# -- predictions that do not fit in memory -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """What the first pass finds out about a part. All but `rows` is about the cases that are fitted on."""
-
-    rows: int
-    cases: int
-    nll: float
-    classes: NDArray[np.bool_]
-    separable: bool
-    pilot: tuple[Matrix, Integers]
-
-
-def fit_parts(
-    source: str | Path,
-    method: str = "temperature",
-    *,
-    kind: Kind | None = None,
-    columns: Mapping[str, str] | None = None,
-    executor: Executor | None = None,
-) -> TemperatureScaling:
-    """The temperature that `TemperatureScaling().fit` finds on all rows, from sums over parts in about five passes.
-
-    Args:
-        source: Labelled predictions; each file of a folder is a part.
-        method: "temperature"; all others need all rows at once.
-        kind: What the scores are, for files that do not say.
-        columns: The name of the target's column, if it is another one.
-        executor: Where parts are read; None for this process, one after the other.
-    """
-    if method != "temperature":
-        raise invalid(
-            "method", "be temperature for a folder that is read in parts", repr(method), "Fit it on a sample."
-        )
-    parts, opened = _parts(source, kind, columns, executor)
-    step = max(1, (opened.n_rows or 0) // PILOT)
-    firsts = accumulate((part.n_rows or 0 for part in parts), initial=0)
-    seen = list(map_parts(partial(_look, step=step), list(zip(parts, firsts, strict=False)), executor))
-    rows, cases = sum(one.rows for one in seen), sum(one.cases for one in seen)
-    left_out = _note_of_zeros(rows - cases, rows)
-    classes = np.any([one.classes for one in seen], axis=0)
-    if classes.sum() < 2:
-        raise invalid("targets", "hold at least two classes", f"one class in all {cases} cases")
-    scaling = TemperatureScaling()
-    scaling.n_classes_, scaling.identity_ = opened.n_classes, False
-    scaling.provenance_ = Provenance(opened.kind, opened.class_names or ())
-    progress = scaling._solve(_Parts(parts, seen, executor), cases)  # noqa: SLF001 (the same module)
-    progress = replace(progress, notes=(*left_out, *progress.notes))
-    before = sum(one.nll for one in seen) / cases
-    after = before
-    if not scaling.identity_:
-        after = sum(map_parts(partial(_nll, scaling=scaling), parts, executor)) / cases
-    return scaling._conclude(progress, cases, before, after)  # noqa: SLF001 (the same module)
-
-
-def calibrate_parts(
-    calibrator: Calibrator,
-    source: str | Path,
-    target: str | Path,
-    *,
-    kind: Kind | None = None,
-    columns: Mapping[str, str] | None = None,
-    executor: Executor | None = None,
-) -> None:
-    """Write the calibrated rows of each part of `source` into a new folder `target`, as `part-00000.parquet` and so on.
-
-    The folder appears when all parts are written. The other arguments are those of `fit_parts`.
-    """
-    parts, _ = _parts(source, kind, columns, executor)
-    with atomic_folder(target) as draft:
-        if executor is not None:
-            executor.check_shared(draft)
-        files = [draft / f"part-{number:05}.parquet" for number in range(len(parts))]
-        for _ in map_parts(partial(_write, calibrator=calibrator), list(zip(parts, files, strict=True)), executor):
-            pass
-
-
-def _parts(
-    source: str | Path, kind: Kind | None, columns: Mapping[str, str] | None, executor: Executor | None
-) -> tuple[list[Scan], Scan]:
-    opened = scan(Path(source).absolute(), kind=kind, columns=columns)
-    parts = [part for part in opened.parts() if part.n_rows != 0]
-    if not parts:
-        raise InvalidInput(f"{source} must have at least one row, got none.")
-    if executor is not None:
-        executor.check_shared(Path(parts[0].where), Path(parts[-1].where))
-    return parts, opened
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """The mean NLL over all parts as a function of the inverse temperature."""
-
-    parts: Sequence[Scan]
-    seen: Sequence[_Seen]
-    executor: Executor | None
-
-    def is_separable(self) -> bool:
-        return all(one.separable for one in self.seen)
-
-    def pilot(self) -> "_Parts | ScalingProblem":
-        rows = (np.concatenate([one.pilot[place] for one in self.seen]) for place in (0, 1))
-        pilot = ScalingProblem.build(*rows)
-        if pilot.is_separable():
-            return self
-        return pilot
-
-    def derivatives(self, inverse: float) -> tuple[float, float]:
-        sums = list(map_parts(partial(_derivatives, inverse=inverse), self.parts, self.executor))
-        cases = sum(one.cases for one in self.seen)
-        return sum(one for one, _ in sums) / cases, sum(other for _, other in sums) / cases
-
-
-# What runs for each part, perhaps on another machine.
-
-
-def _arrays(part: Scan) -> tuple[Matrix, Integers]:
-    """Logits and targets; the first pass has checked them."""
-    blocks = list(part.blocks(ids=False, extras=()))
-    scores = np.concatenate([block.scores for block in blocks])
-    targets = np.concatenate([block.targets for block in blocks if block.targets is not None])
-    logits = logits_of(scores, part.kind, part.precision)
-    possible = _possible(logits, targets)
-    return logits[possible], targets[possible]
-
-
-def _look(item: tuple[Scan, int], *, step: int) -> _Seen:
-    part, first = item
-    predictions: Predictions = load_part(part)
-    possible = _possible(predictions.as_logits(), predictions.targets)
-    logits, targets = predictions.as_logits()[possible], predictions.targets[possible]
-    classes = np.bincount(targets, minlength=predictions.n_classes) > 0
-    separable, nll = True, 0.0
-    if len(targets):
-        separable = ScalingProblem.build(logits, targets).is_separable()
-        nll = mean_nll(log_softmax(logits), targets) * len(targets)
-    every = slice(-first % step, None, step)
-    # Copies: views would keep the whole part in memory until the fit ends.
-    pilot = logits[every].copy(), targets[every].copy()
-    return _Seen(len(predictions), len(targets), nll, classes, separable, pilot)
-
-
-def _derivatives(part: Scan, *, inverse: float) -> tuple[float, float]:
-    logits, targets = _arrays(part)
-    if len(targets) == 0:
-        return 0.0, 0.0
-    slope, curvature = ScalingProblem.build(logits, targets).derivatives(inverse)
-    return slope * len(targets), curvature * len(targets)
-
-
-def _nll(part: Scan, *, scaling: TemperatureScaling) -> float:
-    logits, targets = _arrays(part)
-    if len(targets) == 0:
-        return 0.0
-    return mean_nll(log_softmax(logits.astype(np.float64) / scaling.temperature_), targets) * len(targets)
-
-
-def _write(item: tuple[Scan, Path], *, calibrator: Calibrator) -> None:
-    part, target = item
-    calibrator(load_part(part)).save(target)

@@ -3,12 +3,9 @@
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from calibrant.cli._shared import Address, ExecutorFlag, Json, Out, Reading, answer, steps
+from calibrant.cli._shared import Json, Out, Reading, answer, steps
 from calibrant.errors import CalibrantWarning
-from calibrant.scale import Executor, make_executor
-from calibrant.scale.work import refuse_on_cluster
 
 
 def calibrate(
@@ -22,8 +19,6 @@ def calibrate(
     folds: int = 5,
     seed: int = 0,
     reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
-    executor: ExecutorFlag = "local",
-    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Fit a calibrator on validation predictions and apply it to test predictions.
@@ -41,8 +36,6 @@ def calibrate(
             others. Default: on all of them.
         folds: Folds of the comparison.
         seed: Seed of the random share and of the folds.
-        executor: Ray fits a temperature on a folder of Parquet files and calibrates another one in many processes;
-            --out is a folder, too.
     """
     from calibrant.calibration import fit_calibrator
     from calibrant.calibration.base import warn_if_in_sample
@@ -53,12 +46,6 @@ def calibrate(
     from calibrant.runs import calibrated_paths, calibration_sources, load_predictions
 
     fitted_on, applied_to = calibration_sources(source, apply)
-    refuse_on_cluster(executor, share=share)
-    folder = out or applied_to.with_name(f"{applied_to.name}.calibrated")
-    with make_executor(executor, address=address, new_folder=folder) as place:
-        if place is not None:
-            _over_parts(fitted_on, applied_to, folder, method, place, **reading.options(), as_json=as_json)
-            return
     predictions_path, policy_path = calibrated_paths(fitted_on, applied_to, out)
     cases = load_predictions(fitted_on, **reading.options())
     test = load_predictions(applied_to, **reading.options())
@@ -69,7 +56,7 @@ def calibrate(
     calibrator = selection.calibrator
     calibrated = calibrator(test)
     warn_if_in_sample(calibrator.provenance_, test.origin)
-    warn_if_worse(test, calibrated, used=(method, selection.name))
+    warn_if_worse(test, calibrated)
     before, after = evaluate(test, thresholds=(0.95,)), evaluate(calibrated, thresholds=(0.95,))
     calibrated.save(predictions_path)
     calibrator.provenance_ = calibrator.provenance_.applied(applied_to, predictions_path)
@@ -96,26 +83,3 @@ def calibrate(
     }
     written = f"Wrote {predictions_path} and {policy_path}"
     answer(f"{selection.describe()}\n{table}\n{written}", content, as_json=as_json)
-
-
-def _over_parts(
-    fitted_on: Path, applied_to: Path, target: Path, method: str, place: Executor, *, as_json: bool, **names: Any
-) -> None:
-    from calibrant.calibration import calibrate_parts, fit_parts
-    from calibrant.decisions import Policy
-    from calibrant.metrics import evaluate_parts
-    from calibrant.metrics.evaluation import evaluations_table
-
-    calibrator = fit_parts(fitted_on, method, **names, executor=place)
-    before = evaluate_parts(applied_to, thresholds=(0.95,), **names, executor=place)
-    calibrate_parts(calibrator, applied_to, target, **names, executor=place)
-    after = evaluate_parts(target, thresholds=(0.95,), executor=place)
-    path = target.with_name(f"{target.name}.policy.json")
-    Policy(calibrator.n_classes_, calibrator).save(path)
-    fit = {"method": method, "parameters": calibrator.get_params(), "fit": asdict(calibrator.summary_)}
-    made = {"predictions": str(target), "policy": str(path)}
-    cases = f"{calibrator.summary_.cases:,} cases"
-    text = f"Fitted {calibrator!r} on {cases}, temperature {calibrator.temperature_:.4f}."
-    table = evaluations_table({"before": before, "after": after})
-    content = {**fit, "before": before.to_dict(), "after": after.to_dict(), **made}
-    answer(f"{text}\n{table}\nWrote {target} and {path}", content, as_json=as_json)

@@ -1,6 +1,7 @@
 """`calibrant route`: choose a rule, apply it, and check whether its promise held."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -8,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from cyclopts import App
 
 from calibrant.cli._shared import (
-    Address,
-    ExecutorFlag,
     Json,
     Many,
     Out,
@@ -22,7 +21,6 @@ from calibrant.cli._shared import (
 )
 from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput, did_you_mean, invalid
 from calibrant.files import refuse_overwriting
-from calibrant.scale import make_executor
 from calibrant.tables import Table
 
 if TYPE_CHECKING:
@@ -102,13 +100,8 @@ def fit(
             them.
     """
     from calibrant.calibration import make_calibrator
-    from calibrant.decisions import (
-        Policy,
-        cheapest_threshold,
-        choose_threshold,
-        read_cost_matrix,
-        risk_coverage,
-    )
+    from calibrant.calibration.temperature import temperature_share
+    from calibrant.decisions import Policy, cheapest_threshold, choose_threshold, read_cost_matrix, risk_coverage
     from calibrant.decisions.risk_coverage import coverage_table
     from calibrant.runs import load_predictions, policy_path, source_path
 
@@ -116,13 +109,11 @@ def fit(
     target = out or policy_path(path)
     refuse_overwriting([target], [path])
     given = load_predictions(path, **reading.options())
-    stated = given
-    if not per_class:
-        stated = given.as_right_or_wrong()
+    stated = given if per_class else given.as_right_or_wrong()
     start = Policy(stated.n_classes, class_names=stated.class_names)
     fitting = None
     if calibrate:
-        some = _share_of(given, share, seed, clusters)
+        some, _ = given.split(temperature_share(len(given)) if share is None else share, seed=seed, clusters=clusters)
         # Scores without a scale need an offset, too, and nobody knows which confidences they will reach.
         method = {"score": "platt"}.get(given.kind, "temperature")
         start = start.with_calibrator(make_calibrator(method).fit(some))
@@ -131,10 +122,8 @@ def fit(
     elif not raw and (policy or target).is_file():
         start = Policy.load(policy or target).with_rule(None)
     replaced = _replaced(target)
-    if replaced is not None:
-        start = start.remember(replaced.fits)
-    cases = start.calibrate(start.unseen(given))
-    drawn = _drawn(cases, weights, seed)
+    start = start.remember(replaced.fits)
+    cases, drawn, noted = _drawn(start.calibrate(start.unseen(given)), weights, seed)
     costs: dict[str, Any] = {"cost_error": cost_error, "cost_review": cost_review}
     if cost_matrix is not None:
         costs["cost_matrix"] = read_cost_matrix(cost_matrix, cases)
@@ -157,57 +146,48 @@ def fit(
             seed=seed,
             **costs,
         )
-    rule = _noted(rule, weights, seed, drawn, cases)
-    if replaced is not None and replaced.automates and not rule.automates:
+    rule = noted(rule)
+    if replaced.automates and not rule.automates:
         text = f"{target} automated some cases; the new policy, which replaces it, sends every case to a person."
         warnings.warn(text, CalibrantWarning, stacklevel=2)
     start.with_rule(rule).save(target)
     rows = risk_coverage(drawn, **costs)
-    figures = {"automation_rate": rule.automation_rate, "review_per_1000": rule.review_per_1000}
-    content: dict[str, Any] = {"rule": {**rule.to_dict(), **figures}, "risk_coverage": [asdict(row) for row in rows]}
-    content |= {"calibrator": None, "path": str(target)}
+    calibrated_by = None
     lines = [coverage_table(rows), rule.describe()]
     if start.calibrator is not None:
-        content["calibrator"] = start.calibrator.describe()
-        lines.append(f"Scores are calibrated by {content['calibrator']}.")
+        calibrated_by = start.calibrator.describe()
+        lines.append(f"Scores are calibrated by {calibrated_by}.")
+    figures = {"automation_rate": rule.automation_rate, "review_per_1000": rule.review_per_1000}
+    content = {
+        "rule": {**rule.to_dict(), **figures},
+        "risk_coverage": [asdict(row) for row in rows],
+        "calibrator": calibrated_by,
+        "path": str(target),
+    }
     answer("\n".join([*lines, f"Wrote {target}"]), content, as_json=as_json)
 
 
-def _drawn(cases: "Predictions", weights: str | None, seed: int) -> "Predictions":
-    """Draw cases by a column of weights; all of them without weights."""
+def _drawn(
+    cases: "Predictions", weights: str | None, seed: int
+) -> "tuple[Predictions, Predictions, Callable[[_R], _R]]":
+    """The cases, those drawn by a column of weights (all without one), and what notes that in a rule."""
     from calibrant.decisions import sample_by_weights
-
-    if weights is None:
-        return cases
-    return sample_by_weights(cases, weights, seed=seed)
-
-
-def _noted(rule: _R, weights: str | None, seed: int, drawn: "Predictions", cases: "Predictions") -> _R:
-    """Record in a rule that its cases were drawn by weights."""
     from calibrant.decisions.case_columns import note_weights
 
     if weights is None:
-        return rule
-    return note_weights(rule, weights, seed, drawn, cases)
+        return cases, cases, lambda rule: rule
+    drawn = sample_by_weights(cases, weights, seed=seed)
+    return cases, drawn, lambda rule: note_weights(rule, weights, seed, drawn, cases)
 
 
-def _share_of(cases: "Predictions", share: float | None, seed: int, clusters: str | None) -> "Predictions":
-    """A random share of the cases, or of their clusters, for a calibrator and for the choice of a score."""
-    from calibrant.calibration.temperature import temperature_share
-
-    if share is None:
-        share = temperature_share(len(cases))
-    return cases.split(share, seed=seed, clusters=clusters)[0]
-
-
-def _replaced(path: Path) -> "Policy | None":
-    """The policy that is about to be replaced; None if there is nothing, or nothing that can be read."""
+def _replaced(path: Path) -> "Policy":
+    """The policy that is about to be replaced; an empty one if there is none that can be read."""
     from calibrant.decisions import Policy
 
     try:
         return Policy.load(path)
     except InvalidInput:
-        return None
+        return Policy(2)
 
 
 @app.command
@@ -248,14 +228,16 @@ def binary(
     start = Policy(2, class_names=loaded.class_names)
     if policy is not None:
         start = Policy.load(policy).with_rule(None)
-    replaced = _replaced(out)
-    if replaced is not None:
-        start = start.remember(replaced.fits)
-    given = start.calibrate(start.unseen(loaded))
-    cases = _drawn(given, weights, seed)
-    promised: dict[str, Any] = {"sensitivity": sensitivity, "specificity": specificity, "confidence": confidence}
-    rule = choose_binary_rule(cases, positive=_class_number(reading.positive, loaded), **promised)
-    rule = _noted(rule, weights, seed, cases, given)
+    start = start.remember(_replaced(out).fits)
+    _, cases, noted = _drawn(start.calibrate(start.unseen(loaded)), weights, seed)
+    rule = choose_binary_rule(
+        cases,
+        sensitivity=sensitivity,
+        specificity=specificity,
+        confidence=confidence,
+        positive=_class_number(reading.positive, loaded),
+    )
+    rule = noted(rule)
     start.with_rule(rule).save(out)
     answer(f"{rule.note}\nWrote {out}", {"rule": rule.to_dict(), "path": str(out)}, as_json=as_json)
 
@@ -323,8 +305,6 @@ def apply_(
     out: Annotated[Path, OutOr],
     reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
     keep: Annotated[list[str] | None, Many] = None,
-    executor: ExecutorFlag = "local",
-    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Decide for each case of a file: auto or review; for several labels negative, positive or review.
@@ -336,14 +316,13 @@ def apply_(
         out: Decisions: .csv or .parquet with columns id, decision, predicted, class, confidence and, if the policy has
             a shortlist, shortlist: the classes to look at first.
         keep: Other columns of the source that are written behind the decisions: groups for "calibrant monitor".
-        executor: Ray decides the parts of a folder of Parquet files in many processes, and --out is a folder, too.
     """
-    from calibrant.decisions import MultiLabel, Policy, route_file, route_labels, route_parts
+    from calibrant.decisions import MultiLabel, Policy, route_file, route_labels
     from calibrant.runs import source_path
 
     rules = MultiLabel.of_file(policy)
     if rules is not None:
-        refuse_with_labels(keep=keep, address=address, **vars(reading))
+        refuse_with_labels(keep=keep, **vars(reading))
         refuse_overwriting([out], [policy, source])
         decided = route_labels(rules, source, out)
         rows = [(label, *(f"{count:,}" for count in counts.values())) for label, counts in decided.items()]
@@ -352,13 +331,7 @@ def apply_(
         return
     path = source_path(source, "test")
     refuse_overwriting([out], [policy, path])
-    loaded = Policy.load(policy)
-    settings = {**reading.options(), "keep": keep or ()}
-    with make_executor(executor, address=address, new_folder=out) as place:
-        if place is None:
-            counts = route_file(loaded, path, out, **settings)
-        else:
-            counts = route_parts(loaded, path, out, **settings, executor=place)
+    counts = route_file(Policy.load(policy), path, out, keep=keep or (), **reading.options())
     answer(f"{counts.describe()} Wrote {out}", {**asdict(counts), "path": str(out)}, as_json=as_json)
 
 
@@ -432,10 +405,8 @@ def shortlist_(
     loaded = Policy.load(policy)
     cases = load_predictions(path, **reading.options())
     loaded.warn_if_seen(cases)
-    calibrated = loaded.calibrate(cases)
-    drawn = _drawn(calibrated, weights, seed)
-    chosen = choose_shortlist(drawn, coverage, confidence=confidence, rule=loaded.routing)
-    chosen = _noted(chosen, weights, seed, drawn, calibrated)
+    _, drawn, noted = _drawn(loaded.calibrate(cases), weights, seed)
+    chosen = noted(choose_shortlist(drawn, coverage, confidence=confidence, rule=loaded.routing))
     replace(loaded, shortlist=chosen).save(target)
     content = {"shortlist": chosen.to_dict(), "path": str(target)}
     answer(f"{chosen.describe()}\nWrote {target}", content, as_json=as_json)

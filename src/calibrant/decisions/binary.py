@@ -5,14 +5,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr
 
 from calibrant.checks import fraction, whole
-from calibrant.decisions.bounds import cases_without_error, interval
+from calibrant.decisions.bounds import cases_without_error, interval, tolerance_rank
 from calibrant.decisions.rule import Part
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import Predictions, in_order_of, names_or_numbers, require_predictions
-from calibrant.tables import Displayed, ShownFields, Table
+from calibrant.tables import ShownFields
 
 Decision = Literal["negative", "positive", "review"]
 
@@ -66,33 +65,22 @@ def binary_rates(
     if high is None:
         high = low
     missed, flagged = int((ill & (chance < low)).sum()), int((~ill & (chance >= high)).sum())
-    positives = int(ill.sum())
-    negatives = len(ill) - positives
-    sensitivity, sensitivity_interval = _rate(positives, missed, confidence)
-    specificity, specificity_interval = _rate(negatives, flagged, confidence)
-    return BinaryRates(
-        positives=positives,
-        negatives=negatives,
-        missed=missed,
-        flagged=flagged,
-        reviewed=int(((chance >= low) & (chance < high)).sum()),
-        sensitivity=sensitivity,
-        specificity=specificity,
-        sensitivity_interval=sensitivity_interval,
-        specificity_interval=specificity_interval,
-    )
+    positives, negatives = int(ill.sum()), int((~ill).sum())
+    reviewed = int(((chance >= low) & (chance < high)).sum())
+    sensitivity, of_sensitivity = _rate(positives, missed, confidence)
+    specificity, of_specificity = _rate(negatives, flagged, confidence)
+    shares = sensitivity, specificity, of_sensitivity, of_specificity
+    return BinaryRates(positives, negatives, missed, flagged, reviewed, *shares)
 
 
 def _rate(cases: int, errors: int, confidence: float) -> tuple[float | None, tuple[float, float]]:
-    """Share of cases that is right, with its interval."""
+    """Share of cases that is right, None without cases, and its interval."""
     low, high = interval(cases - errors, cases, confidence=confidence)
-    if cases == 0:
-        return None, (float(low), float(high))
-    return (cases - errors) / cases, (float(low), float(high))
+    return (cases - errors) / cases if cases else None, (float(low), float(high))
 
 
 @dataclass(frozen=True, repr=False)
-class BinaryRule(Displayed, Part):
+class BinaryRule(Part):
     """Call a case negative below `low`, positive from `high` on, and let a person decide in between.
 
     Attributes:
@@ -108,7 +96,6 @@ class BinaryRule(Displayed, Part):
     """
 
     _what: ClassVar[str] = "binary rule"
-    _optional: ClassVar[tuple[str, ...]] = ("weight_column", "weight_seed")
 
     low: float
     high: float | None
@@ -133,26 +120,22 @@ class BinaryRule(Displayed, Part):
 
     def overview_rows(self) -> list[tuple[str, object]]:
         """What it promises and what it was chosen on, one line each."""
-        promised = "at least {:g}, with probability {:g}"
         rows: list[tuple[str, object]] = [("negative below", self.low), ("positive from", self.high)]
         if self.high is None:
             rows[1] = ("positive from", "nothing is called positive")
         for name, value in (("sensitivity", self.sensitivity), ("specificity", self.specificity)):
             if value is not None:
-                rows.append((f"promised {name}", promised.format(value, self.confidence)))
+                rows.append((f"promised {name}", f"at least {value:g}, with probability {self.confidence:g}"))
         if (seen := self.evidence) is not None:
             rows += [
                 ("positive cases missed", f"{seen.missed:,} of {seen.positives:,}"),
                 ("negative cases flagged", f"{seen.flagged:,} of {seen.negatives:,}"),
                 ("cases for a person", f"{seen.reviewed:,} of {seen.positives + seen.negatives:,}"),
             ]
-        if self.note:
-            rows.append(("note", self.note))
         return rows
 
-    def _overview(self) -> Table:
-        names = names_or_numbers(self.class_names, 2)
-        return Table(f"positive is {names[self.positive]}", self.overview_rows())
+    def _heading(self) -> str:
+        return f"positive is {names_or_numbers(self.class_names, 2)[self.positive]}"
 
     @property
     def upper(self) -> float:
@@ -213,13 +196,8 @@ def choose_binary_rule(
         confidence: Probability with which the promises hold.
         positive: Number of the positive class.
     """
-    fraction("confidence", confidence)
-    if sensitivity is None and specificity is None:
-        raise InvalidInput("sensitivity or specificity must be promised, got neither.")
+    level = level_of_each(sensitivity, specificity, confidence)
     chance, ill = _of_positive(predictions, positive)
-    level = 1.0 - confidence
-    if sensitivity is not None and specificity is not None:
-        level /= 2
     # The probability itself is ordered, for negative cases from the largest down. 1 - probability is exactly 1 for
     # everything below 1e-16, so that its order would be lost for scores of a saturated model.
     of_positives = _Limit("sensitivity", "positive", sensitivity, np.sort(chance[ill]), level)
@@ -239,8 +217,9 @@ def choose_binary_rule(
         fitted_on=predictions.origin.sha256,
     )
     rates = binary_rates(predictions, rule.low, rule.upper, positive=positive)
-    of_positives.check(rates.missed)
-    of_negatives.check(rates.flagged)
+    for limit, errors in ((of_positives, rates.missed), (of_negatives, rates.flagged)):
+        if limit.promised is not None and errors >= limit.rank:
+            raise RuntimeError(f"the rule breaks its {limit.name} on its own cases: {errors} errors")
     called = f"{rates.missed:,} positive cases are called negative and {rates.flagged:,} negative ones positive"
     sentences = [
         f"Positive is {names_or_numbers(rule.class_names, 2)[positive]}.",
@@ -249,6 +228,15 @@ def choose_binary_rule(
         f"Of these {called}. A person sees {rates.reviewed:,} of {len(ill):,} cases.",
     ]
     return replace(rule, evidence=rates, note=" ".join(sentences))
+
+
+def level_of_each(sensitivity: float | None, specificity: float | None, confidence: float) -> float:
+    """The error probability of each promise; refused if nothing is promised or a share is none."""
+    promised = {"sensitivity": sensitivity, "specificity": specificity}
+    shares = [fraction(name, share) for name, share in promised.items() if share is not None]
+    if not shares:
+        raise InvalidInput("sensitivity or specificity must be promised, got neither.")
+    return (1.0 - fraction("confidence", confidence)) / len(shares)
 
 
 class _Limit:
@@ -260,24 +248,14 @@ class _Limit:
     """
 
     def __init__(self, name: str, which: str, target: float | None, values: NDArray[np.float64], level: float) -> None:
-        self.name, self.which, self.target, self.level = name, which, target, level
-        self.cases = len(values)
+        self.name, self.which, self.target, self.level, self.cases = name, which, target, level, len(values)
         self.value: float | None = None
         self.promised: float | None = None
-        if target is None:
-            return
-        share = 1.0 - fraction(name, target)
-        fine = np.flatnonzero(bdtr(np.arange(self.cases), self.cases, share) <= level)
-        if len(fine):
-            self.allowed = int(fine[-1])
-            self.value, self.promised = float(values[self.allowed]), target
-
-    def check(self, errors: int) -> None:
-        """Refuse to return a rule that breaks its promise on its own cases."""
-        if self.promised is not None and errors > self.allowed:
-            raise RuntimeError(
-                f"the rule breaks its {self.name} on its own cases: {errors} errors, {self.allowed} allowed"
-            )
+        self.rank = 0
+        if target is not None:
+            self.rank = tolerance_rank(self.cases, 1.0 - target, level)
+        if self.rank:
+            self.value, self.promised = float(values[self.rank - 1]), target
 
     def sentences(self, confidence: float) -> list[str]:
         """What is promised, or why nothing is; nothing if no promise was asked for."""

@@ -126,6 +126,18 @@ def lower_bound(hits: Any, cases: Any, confidence: float) -> Any:
     return np.where(hits > 0, bound, 0.0)[()]
 
 
+def tolerance_rank(cases: int, share: float, level: float) -> int:
+    """The largest k with P(Binomial(cases, share) < k) at most `level`; 0 if there is none.
+
+    With that probability at most, the k-th smallest of the values of independent cases lies above a value which `share`
+    of the stream does not exceed (tolerance limits, Wilks 1941).
+
+    >>> tolerance_rank(59, 0.05, 0.05), tolerance_rank(58, 0.05, 0.05)
+    (1, 0)
+    """
+    return int((bdtr(np.arange(cases), cases, share) <= level).sum())
+
+
 def cases_without_error(target_accuracy: float, level: float) -> int:
     """The fewest cases that, all right, show an accuracy of `target_accuracy` at error probability `level`.
 

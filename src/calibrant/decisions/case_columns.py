@@ -1,68 +1,16 @@
-"""Columns of the labelled cases that a promise depends on: groups, clusters, and weights that cases are drawn by."""
+"""Columns of the labelled cases that a promise depends on: clusters, and weights that cases are drawn by."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import whole
-from calibrant.decisions.rule import GroupEvidence
+from calibrant.decisions.rule import Part
 from calibrant.errors import invalid
 from calibrant.metrics.metric import Groups, Weights, check_weights, column_of
-from calibrant.metrics.subgroups import group_rows
 from calibrant.predictions import Predictions
-
-
-@dataclass(frozen=True)
-class Members:
-    """Groups and clusters of some cases.
-
-    Attributes:
-        group_column: Name of the column of the groups; None without groups.
-        groups: Group to its rows.
-        clusters: Number of the cluster of each case; None if all cases are independent.
-        cluster_column: Name of the column of the clusters; None without clusters.
-        n_clusters: Number of clusters; None without clusters.
-        largest_cluster: Cases of the largest cluster; None without clusters.
-    """
-
-    group_column: str | None
-    groups: Mapping[str, NDArray[np.int64]]
-    clusters: NDArray[np.int64] | None = None
-    cluster_column: str | None = None
-    n_clusters: int | None = None
-    largest_cluster: int | None = None
-
-    def evidence(
-        self, automate: NDArray[np.bool_], correct: NDArray[np.bool_], promised: Mapping[str, NDArray[np.int64]]
-    ) -> tuple[GroupEvidence, ...] | None:
-        """Counts of a rule in every group; None without groups."""
-        if self.group_column is None:
-            return None
-        wrong = automate & ~correct
-        return tuple(
-            GroupEvidence(name, len(rows), int(automate[rows].sum()), int(wrong[rows].sum()), name in promised)
-            for name, rows in self.groups.items()
-        )
-
-
-def read_members(predictions: Predictions, groups: Groups | None, clusters: Groups | None) -> Members:
-    """Groups and clusters as row numbers, from names of extra columns or from one value per case."""
-    members = Members(None, {})
-    if groups is not None:
-        members = Members(column_name(groups, "groups"), group_rows(predictions, groups))
-    if clusters is None:
-        return members
-    numbers = cluster_numbers(predictions, clusters)
-    return replace(
-        members,
-        clusters=numbers,
-        cluster_column=column_name(clusters, "clusters"),
-        n_clusters=int(numbers.max()) + 1,
-        largest_cluster=int(np.bincount(numbers).max()),
-    )
 
 
 def column_name(column: Groups, otherwise: str) -> str:
@@ -108,15 +56,10 @@ def sample_by_weights(predictions: Predictions, weights: Weights, *, seed: int =
     return predictions.subset(kept)
 
 
-class _Noted(Protocol):
-    @property
-    def note(self) -> str: ...
+_Part = TypeVar("_Part", bound=Part)
 
 
-_Rule = TypeVar("_Rule", bound=_Noted)
-
-
-def note_weights(rule: _Rule, weights: str, seed: int, drawn: Predictions, cases: Predictions) -> _Rule:
+def note_weights(rule: _Part, weights: str, seed: int, drawn: Predictions, cases: Predictions) -> _Part:
     """Add to a rule or shortlist that it was chosen on cases drawn by weights, and name their file.
 
     A rule also keeps the column and the seed, so that the monitor can draw the same cases again.

@@ -1,6 +1,6 @@
 """`choose_threshold`: the lowest threshold at which an accuracy can be promised."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -9,17 +9,19 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction, number
 from calibrant.decisions.bounds import cases_without_error, error_p_value
-from calibrant.decisions.case_columns import read_members
+from calibrant.decisions.case_columns import cluster_numbers, column_name
 from calibrant.decisions.certify import Certificate, Starts, at_least, certify, parts_of
 from calibrant.decisions.ranking import GIVEN, Score, choose_score, is_bounded
-from calibrant.decisions.risk_coverage import CostMatrix, CostModel, check_costs, last_minimum
-from calibrant.decisions.rule import Costs, Evidence, GroupEvidence, RoutingRule, route_all
+from calibrant.decisions.risk_coverage import CostMatrix, check_costs, last_minimum
+from calibrant.decisions.rule import Evidence, GroupEvidence, RoutingRule, route_all
 from calibrant.decisions.shortfall import (
-    Needed,
+    few_errors,
     most_needed,
     needed_in_clusters,
     note_kept,
     note_nothing,
+    note_on_groups,
+    note_per_group,
     note_supported,
     supported_accuracy,
 )
@@ -104,173 +106,139 @@ def choose_threshold(
         A rule; `threshold` is None if nothing can be promised. `evidence.cases_needed` then says how many cases would
         probably do, and `supported` what these cases show.
     """
-    target_accuracy = fraction("target_accuracy", target_accuracy)
-    confidence = fraction("confidence", confidence)
     if (groups is not None) + (per_group is not None) + per_class > 1:
         raise invalid("groups", "be left out with per_class or per_group", "both", "Choose one of the promises.")
     if per_group is not None and cost_review is not None:
         raise invalid("cost_review", "be left out with per_group", cost_review)
-    _check_words(search, group_confidence, reserve)
+    if group_confidence not in ("together", "each"):
+        raise invalid("group_confidence", "be 'together' or 'each'", repr(group_confidence))
     require_predictions(predictions)
     score = score or {"score": GIVEN}.get(predictions.kind, "probability")
     if score != "probability" and thresholds is None:
         search = "split"
-    options: dict[str, Any] = {"per_class": per_class, "groups": groups, "clusters": clusters, "reserve": reserve}
-    options |= {"cost_error": cost_error, "cost_review": cost_review, "cost_matrix": cost_matrix}
-    options |= {"thresholds": thresholds, "starts": starts}
     seen = [predictions, *candidates]
-    _check_same_cases(seen)
-    options |= {"level": (1.0 - confidence) / len(seen), "search": search, "seed": seed, "score": score}
-    rules = [
-        _search_groups(cases, target_accuracy, confidence, per_group, group_confidence, fitting=fitting, **options)
-        for cases in seen
-    ]
+    for cases in seen[1:]:
+        require_predictions(cases)
+        if not np.array_equal(cases.targets, predictions.targets):
+            rule = f"be predictions for the same {len(predictions)} cases, in the same order"
+            raise invalid("candidates", rule, f"{len(cases)} cases with other targets")
+    confidence = fraction("confidence", confidence)
+    wanted = _Search(
+        target_accuracy=fraction("target_accuracy", target_accuracy),
+        confidence=confidence,
+        level=(1.0 - confidence) / len(seen),
+        per_class=per_class,
+        groups=groups,
+        clusters=clusters,
+        costs=(cost_error, cost_review, cost_matrix),
+        thresholds=thresholds,
+        starts=starts,
+        search=search,
+        seed=seed,
+        fitting=fitting,
+        score=score,
+        reserve=reserve,
+    )
+    if per_group is None:
+        rules = [wanted.run(cases) for cases in seen]
+    else:
+        rules = [wanted.run_per_group(cases, per_group, together=group_confidence == "together") for cases in seen]
     if len(rules) == 1:
         return rules[0]
-    place = 0
-    for other, rule in enumerate(rules):
-        if _better(rule, rules[place]):
-            place = other
+    place = max(range(len(rules)), key=lambda number: _worth(rules[number]))
     paid = f"It is the best of {len(rules)} that were tried, each tested with 1/{len(rules)} of the error probability."
     return replace(rules[place], candidate=place, note=f"{rules[place].note} {paid}")
 
 
-def _check_words(search: str, group_confidence: str, reserve: float) -> None:
-    if search not in ("fixed", "split"):
-        raise invalid("search", "be 'fixed' or 'split'", repr(search))
-    if group_confidence not in ("together", "each"):
-        raise invalid("group_confidence", "be 'together' or 'each'", repr(group_confidence))
-    if not 0 <= number("reserve", reserve) < 1:
-        raise invalid("reserve", "be a share of the level, at least 0 and below 1", reserve)
+def _worth(rule: RoutingRule) -> float:
+    """More for a rule that costs less or, without costs, automates more."""
+    if rule.costs is not None:
+        return -rule.costs.per_1000
+    return rule.automation_rate
 
 
-def _check_same_cases(seen: Sequence[Predictions]) -> None:
-    for cases in seen[1:]:
-        require_predictions(cases)
-        if not np.array_equal(cases.targets, seen[0].targets):
-            rule = f"be predictions for the same {len(seen[0])} cases, in the same order"
-            raise invalid("candidates", rule, f"{len(cases)} cases with other targets")
+@dataclass(frozen=True, kw_only=True)
+class _Search:
+    """The arguments of `choose_threshold` that one search needs; `level` is its error probability."""
 
+    target_accuracy: float
+    confidence: float
+    level: float
+    per_class: bool
+    groups: Groups | None
+    clusters: Groups | None
+    costs: tuple[float | None, float | None, CostMatrix | None]
+    thresholds: Sequence[float] | None
+    starts: Starts | None
+    search: str
+    seed: int
+    fitting: Predictions | None
+    score: Score
+    reserve: float
 
-def _better(rule: RoutingRule, best: RoutingRule) -> bool:
-    """Whether a rule costs less or, without costs, automates more."""
-    if rule.costs is not None and best.costs is not None:
-        return rule.costs.per_1000 < best.costs.per_1000
-    return rule.automation_rate > best.automation_rate
+    def __post_init__(self) -> None:
+        if self.search not in ("fixed", "split"):
+            raise invalid("search", "be 'fixed' or 'split'", repr(self.search))
+        if not 0 <= number("reserve", self.reserve) < 1:
+            raise invalid("reserve", "be a share of the level, at least 0 and below 1", self.reserve)
 
+    def run(self, predictions: Predictions) -> RoutingRule:
+        """One threshold, or one for each class.
 
-def _search_groups(
-    predictions: Predictions,
-    target_accuracy: float,
-    confidence: float,
-    column: str | None,
-    group_confidence: str,
-    *,
-    level: float,
-    **options: Any,
-) -> RoutingRule:
-    """One threshold or, with a column, one for each group that has enough cases, tested on its own cases alone."""
-    if column is None:
-        return _search(predictions, target_accuracy, confidence, level=level, **options)
-    together = group_confidence == "together"
-    shared = _search(predictions, target_accuracy, confidence, level=level, **{**options, "groups": column})
-    clusters = options["clusters"]
-    if clusters is not None and not isinstance(clusters, str):
-        raise invalid("clusters", "name a column beside per_group", "values")
-    rows_of = group_rows(predictions, column)
-    # Which groups take part is decided by their numbers of cases alone, never by their labels.
-    able = [name for name, rows in rows_of.items() if len(rows) >= cases_without_error(target_accuracy, level)]
-    parts = 1
-    if together:
-        parts = max(len(able), 1)
-    thresholds: list[tuple[str, float | None]] = []
-    evidence: list[GroupEvidence] = []
-    largest_cluster = None
-    for name, rows in rows_of.items():
-        cut, counts = None, Evidence.of_counts(len(rows), 0, 0)
-        if name in able:
-            some = predictions.subset(rows)
-            rule = _search(some, target_accuracy, confidence, level=level / parts, **options)
-            cut, counts = rule.threshold, rule.evidence or counts
-            if rule.largest_cluster is not None:
-                largest_cluster = max(largest_cluster or 1, rule.largest_cluster)
-        thresholds.append((name, cut))
-        evidence.append(GroupEvidence(name, counts.cases, counts.automated, counts.errors, cut is not None))
-    totals = [sum(getattr(group, each) for group in evidence) for each in ("cases", "automated", "errors")]
-    found = Evidence.of_counts(*totals)
-    promised = [group.name for group in evidence if group.promised]
-    return replace(
-        shared,
-        threshold=None,
-        group_thresholds=tuple(thresholds),
-        groups=column,
-        group_evidence=tuple(evidence),
-        largest_cluster=largest_cluster,
-        evidence=found,
-        costs=None,
-        supported=None,
-        note=_note_per_group(shared, column, promised, len(rows_of), found, together=together),
-    )
+        A search that splits finds score, thresholds and a start on some of the cases, or on other ones, and tests on
+        the rest, which knows nothing of that choice: for it thresholds and start are fixed in advance.
+        """
+        if self.search == "fixed":
+            return _Tests(self, predictions).rule()
+        clusters, groups = self.clusters, self.groups
+        if not isinstance(clusters, str | None) or not isinstance(groups, str | None):
+            raise invalid("groups and clusters", "name columns for a search that splits the cases", "values")
+        fitting, rest, spent = self.fitting, predictions, ""
+        if fitting is None:
+            fitting, rest = predictions.split(_SPENT, seed=self.seed, clusters=clusters)
+            spent = f" {len(fitting):,} other cases were spent to find where to start."
+        score = self.score
+        if score == "auto":
+            score = choose_score(fitting)
+        found = _found_thresholds(fitting, score, self.target_accuracy, len(rest))
+        rule = _Tests(replace(self, score=score, **found), rest).rule()
+        return replace(rule, fitted_on=predictions.origin.sha256, note=f"{rule.note}{spent}")
 
-
-def _note_per_group(
-    shared: RoutingRule, column: str, promised: list[str], groups: int, evidence: Evidence, *, together: bool
-) -> str:
-    if not promised:
-        return f"No threshold can be promised in any of the {groups} groups of {column!r}."
-    confidence = f"{100 * (shared.confidence or 0.0):.6g} % confidence"
-    accuracy = f"an accuracy of at least {100 * (shared.target_accuracy or 0.0):.6g} %"
-    way = f"in each group by itself with {confidence}"
-    if together:
-        way = f"in all of these groups together with {confidence}"
-    sentences = [
-        f"What is automated has {accuracy} in {len(promised)} of {groups} groups of {column!r} ({_listed(promised)}), "
-        f"{way}; the other groups go to a person.",
-        f"{100 * evidence.automated / evidence.cases:.1f} % are automated; one threshold for all groups, promised for "
-        f"each, would automate {100 * shared.automation_rate:.1f} %.",
-    ]
-    return " ".join(sentences)
-
-
-def _search(
-    predictions: Predictions,
-    target_accuracy: float,
-    confidence: float,
-    *,
-    search: str,
-    seed: int,
-    fitting: Predictions | None,
-    **options: Any,
-) -> RoutingRule:
-    if search == "fixed":
-        return _fixed_search(predictions, target_accuracy, confidence, **options)
-    return _split_search(predictions, target_accuracy, confidence, seed, fitting, **options)
-
-
-def _split_search(
-    predictions: Predictions,
-    target_accuracy: float,
-    confidence: float,
-    seed: int,
-    fitting: Predictions | None,
-    **options: Any,
-) -> RoutingRule:
-    """Find score, thresholds and a start on some of the cases, or on other ones, and test on the rest.
-
-    The rest knows nothing of that choice, so for it thresholds and start are fixed in advance.
-    """
-    clusters = options["clusters"]
-    if any(column is not None and not isinstance(column, str) for column in (clusters, options["groups"])):
-        raise invalid("groups and clusters", "name columns for a search that splits the cases", "values")
-    rest, spent = predictions, ""
-    if fitting is None:
-        fitting, rest = predictions.split(_SPENT, seed=seed, clusters=clusters)
-        spent = f" {len(fitting):,} other cases were spent to find where to start."
-    if options["score"] == "auto":
-        options["score"] = choose_score(fitting)
-    options |= _found_thresholds(fitting, options["score"], target_accuracy, len(rest))
-    rule = _fixed_search(rest, target_accuracy, confidence, **options)
-    return replace(rule, fitted_on=predictions.origin.sha256, note=f"{rule.note}{spent}")
+    def run_per_group(self, predictions: Predictions, column: str, *, together: bool) -> RoutingRule:
+        """One threshold for each group that has enough cases, tested on its own cases alone."""
+        if self.clusters is not None and not isinstance(self.clusters, str):
+            raise invalid("clusters", "name a column beside per_group", "values")
+        shared = replace(self, groups=column).run(predictions)
+        rows_of = group_rows(predictions, column)
+        # Which groups take part is decided by their numbers of cases alone, never by their labels.
+        fewest = cases_without_error(self.target_accuracy, self.level)
+        able = [name for name, rows in rows_of.items() if len(rows) >= fewest]
+        own = self
+        if together:
+            own = replace(self, level=self.level / max(len(able), 1))
+        thresholds: list[tuple[str, float | None]] = []
+        groups: list[GroupEvidence] = []
+        largest = []
+        for name, rows in rows_of.items():
+            cut, counts = None, Evidence.of_counts(len(rows), 0, 0)
+            if name in able:
+                rule = own.run(predictions.subset(rows))
+                cut, counts = rule.threshold, rule.evidence or counts
+                largest.append(rule.largest_cluster)
+            thresholds.append((name, cut))
+            groups.append(GroupEvidence(name, counts.cases, counts.automated, counts.errors, cut is not None))
+        totals = [sum(getattr(group, each) for group in groups) for each in ("cases", "automated", "errors")]
+        rule = replace(
+            shared,
+            threshold=None,
+            group_thresholds=tuple(thresholds),
+            group_evidence=tuple(groups),
+            largest_cluster=max((size for size in largest if size is not None), default=None),
+            evidence=Evidence.of_counts(*totals),
+            costs=None,
+            supported=None,
+        )
+        return replace(rule, note=note_per_group(rule, shared.automation_rate, together=together))
 
 
 def _found_thresholds(fitting: Predictions, score: Score, target_accuracy: float, n_rest: int) -> dict[str, Any]:
@@ -299,198 +267,140 @@ def _found_thresholds(fitting: Predictions, score: Score, target_accuracy: float
     return {"thresholds": cuts.tolist(), "starts": starts}
 
 
-def _fixed_search(
-    predictions: Predictions,
-    target_accuracy: float,
-    confidence: float,
-    *,
-    level: float,
-    per_class: bool,
-    groups: Groups | None,
-    clusters: Groups | None,
-    cost_error: float | None,
-    cost_review: float | None,
-    cost_matrix: CostMatrix | None,
-    thresholds: Sequence[float] | None,
-    starts: Starts | None,
-    score: Score,
-    reserve: float,
-) -> RoutingRule:
-    """Test thresholds that were fixed in advance, and take the lowest or the cheapest that is kept."""
-    if not per_class:
-        predictions = predictions.as_right_or_wrong()
-    costs = check_costs(cost_error, cost_review, cost_matrix, predictions)
-    routed = route_all(predictions, score)
-    correct = routed.predicted == predictions.targets
-    members = read_members(predictions, groups, clusters)
-    lines = [np.arange(len(predictions))]
-    if per_class:
-        lines = [np.flatnonzero(routed.predicted == k) for k in range(predictions.n_classes)]
-    part = level * (1.0 - reserve) / len(lines)
-    bounded = is_bounded(score)
-    search = _Tests(routed.ranking, correct, members.clusters, target_accuracy, part, thresholds, starts, bounded)
-    if costs is not None:
-        search = replace(search, costs=costs, paid=costs.of_rows(predictions.targets, routed.predicted))
-    fewest = cases_without_error(target_accuracy, part * max(search.parts.values()))
-    promised = {name: rows for name, rows in members.groups.items() if len(rows) >= fewest}
-    tables = [search.certify(line, *promised.values()) for line in lines]
-    cuts = tuple(search.pick(table, line) for table, line in zip(tables, lines, strict=True))
-    rule = RoutingRule(cuts[0], predictions.n_classes, target_accuracy, confidence, score=score)
-    if per_class:
-        rule = replace(rule, threshold=None, class_thresholds=cuts)
-    automate = routed.ranking >= rule.thresholds[routed.predicted]
-    automated, errors = int(automate.sum()), int((automate & ~correct).sum())
-    evidence = Evidence.of_counts(len(predictions), automated, errors)
-    supported = None
-    if any(table.kept.any() for table in tables):
-        note = note_kept(rule)
-    else:
-        if score == "probability":
-            supported = supported_accuracy(
-                routed.confidence,
-                correct,
-                members.clusters,
-                target_accuracy=target_accuracy,
-                level=level * (reserve or 1.0),
-                reserved=reserve > 0,
-            )
-        needed = search.needed(tables, promised, confidence)
-        evidence = replace(evidence, cases_needed=needed.cases)
-        crowded = any(search.crowded(line, needed.judged) for line in lines)
-        note = note_nothing(rule, tables[0].largest_part, len(predictions), needed, crowded=crowded)
-        if supported is not None:
-            note = f"{note} {note_supported(supported)}"
-    group_evidence = members.evidence(automate, correct, promised)
-    if group_evidence is not None:
-        note = f"{note} {search.note_on_groups(group_evidence, promised, fewest, automated)}"
-    if members.n_clusters is not None:
-        note = f"{note} Cases of one of the {members.n_clusters:,} clusters may depend on each other."
-    return replace(
-        rule,
-        groups=members.group_column,
-        group_evidence=group_evidence,
-        clusters=members.n_clusters,
-        cluster_column=members.cluster_column,
-        largest_cluster=members.largest_cluster,
-        class_names=predictions.class_names,
-        evidence=evidence,
-        costs=search.costs_of(evidence, automate),
-        fitted_on=predictions.origin.sha256,
-        supported=supported,
-        note=note,
-    )
-
-
-@dataclass(frozen=True)
 class _Tests:
-    """Tests and chooses thresholds for some of the cases, with everything else fixed."""
+    """Tests thresholds that were fixed in advance, and takes the lowest or the cheapest that is kept."""
 
-    confidence: NDArray[np.float64]
-    correct: NDArray[np.bool_]
-    clusters: NDArray[np.int64] | None
-    target_accuracy: float
-    level: float
-    thresholds: Sequence[float] | None
-    starts: Starts | None
-    bounded: bool = True
-    costs: CostModel | None = None
-    paid: NDArray[np.float64] | None = None
+    def __init__(self, search: _Search, predictions: Predictions) -> None:
+        if not search.per_class:
+            predictions = predictions.as_right_or_wrong()
+        self.search, self.predictions, self.target = search, predictions, search.target_accuracy
+        self.costs = check_costs(*search.costs, predictions)
+        self.routed = route_all(predictions, search.score)
+        self.ranking, self.correct = self.routed.ranking, self.routed.predicted == predictions.targets
+        self.groups: dict[str, NDArray[np.int64]] = {}
+        if search.groups is not None:
+            self.groups = dict(group_rows(predictions, search.groups))
+        self.clusters = None
+        if search.clusters is not None:
+            self.clusters = cluster_numbers(predictions, search.clusters)
+        self.lines = [np.arange(len(predictions))]
+        if search.per_class:
+            self.lines = [np.flatnonzero(self.routed.predicted == k) for k in range(predictions.n_classes)]
+        self.level = search.level * (1.0 - search.reserve) / len(self.lines)
+        self.starts = parts_of(search.starts, self.target, bounded=is_bounded(search.score))
+        self.units = np.empty(0)
+        if self.costs is not None:
+            self.units = self.costs.of_rows(predictions.targets, self.routed.predicted)
+        self.fewest = cases_without_error(self.target, self.level * max(self.starts.values()))
+        self.promised = {name: rows for name, rows in self.groups.items() if len(rows) >= self.fewest}
 
-    def certify(self, rows: NDArray[np.int64], *groups: NDArray[np.int64]) -> Certificate:
+    def certify(self, rows: NDArray[np.int64], groups: Iterable[NDArray[np.int64]] = ()) -> Certificate:
         """Which thresholds keep the promise for these rows, and for each of the groups by itself."""
-        clusters = self.clusters
-        if clusters is not None:
-            clusters = clusters[rows]
+        clusters = None if self.clusters is None else self.clusters[rows]
         return certify(
-            self.confidence[rows],
+            self.ranking[rows],
             self.correct[rows],
-            target_accuracy=self.target_accuracy,
+            target_accuracy=self.target,
             level=self.level,
-            thresholds=self.thresholds,
-            starts=self.starts,
+            thresholds=self.search.thresholds,
+            starts=self.search.starts,
             groups=list(groups),
             clusters=clusters,
-            bounded=self.bounded,
+            bounded=is_bounded(self.search.score),
         )
 
-    @property
-    def parts(self) -> dict[float, float]:
-        """The part of the level that each start gets."""
-        return parts_of(self.starts, self.target_accuracy, bounded=self.bounded)
-
     def pick(self, table: Certificate, rows: NDArray[np.int64]) -> float | None:
-        """Of the thresholds that are kept the lowest or, with costs, the cheapest for the rows.
-
-        None if no threshold is kept, or if a review of every case is cheaper.
-        """
+        """The lowest threshold that is kept or, with costs, the cheapest; None if reviewing all is the way."""
         kept = np.flatnonzero(table.kept)
         if len(kept) == 0:
             return None
-        if self.costs is None or self.paid is None:
-            return float(table.thresholds[kept[-1]])
-        change = self.costs.change(table.cases[kept], table.errors[kept], self.confidence[rows], self.paid[rows])
-        best = last_minimum(change)
-        if change[best] >= 0:
-            return None
+        best = len(kept) - 1
+        if self.costs is not None:
+            automated = table.cases[kept]
+            change = self.costs.of_surest(automated, self.ranking[rows], self.units[rows])
+            change -= self.costs.review * automated
+            best = last_minimum(change)
+            if change[best] >= 0:
+                return None
         return float(table.thresholds[kept[best]])
 
-    def needed(self, tables: list[Certificate], promised: Mapping[str, NDArray[np.int64]], confidence: float) -> Needed:
-        """How many cases would do, for all of them and for each group that is promised the target."""
-        if self.clusters is not None and len(tables) == 1 and not promised:
-            return needed_in_clusters(self.confidence, self.correct, self.clusters, tables[0], self.target_accuracy)
-        alone = [[self.certify(rows)] for rows in promised.values()]
-        return most_needed([tables, *alone], self.target_accuracy, confidence, len(self.confidence))
-
-    def costs_of(self, evidence: Evidence, automate: NDArray[np.bool_]) -> Costs | None:
-        """What the rule costs; None without costs."""
-        if self.costs is None or self.paid is None:
-            return None
-        return self.costs.of_rule(evidence, float(self.paid[automate].sum()))
-
-    def crowded(self, rows: NDArray[np.int64], judged: int) -> bool:
-        """Whether cases above every start, where nothing is tested, have no more errors than the target allows."""
-        above = rows[self.confidence[rows] > max(self.parts)]
-        above = above[np.argsort(-self.confidence[above], kind="stable")]
-        cases = np.arange(1, len(above) + 1)
-        last = np.append(np.diff(self.confidence[above]) != 0, True)  # equal confidences are automated together
-        few = np.cumsum(~self.correct[above]) <= (1.0 - self.target_accuracy) * cases
-        return bool((few & last[: len(above)] & (cases >= judged)).any())
-
-    def note_on_groups(
-        self,
-        evidence: tuple[GroupEvidence, ...],
-        promised: Mapping[str, NDArray[np.int64]],
-        fewest: int,
-        automated: int,
-    ) -> str:
-        """For which groups the promise is made, for which it is not, and what that costs in automation."""
-        outside = [group.name for group in evidence if not group.promised]
-        sentences = []
-        if promised and automated:
-            rows = np.arange(len(self.confidence))
-            fewer, cut = 0, self.pick(self.certify(rows), rows)
-            if cut is not None:
-                fewer = int((self.confidence >= cut).sum()) - automated
-            price = f"{100 * fewer / len(rows):.1f} points of automation"
-            sentences += [
-                f"It is promised for all cases and for each of {len(promised)} groups ({_listed(list(promised))}).",
-                f"Against a promise for all cases together that costs {price}.",
+    def rule(self) -> RoutingRule:
+        """The rule, its evidence and its note."""
+        search, cases = self.search, self.predictions
+        tables = [self.certify(line, self.promised.values()) for line in self.lines]
+        cuts = tuple(self.pick(table, line) for table, line in zip(tables, self.lines, strict=True))
+        rule = RoutingRule(
+            cuts[0],
+            cases.n_classes,
+            self.target,
+            search.confidence,
+            class_names=cases.class_names,
+            fitted_on=cases.origin.sha256,
+            score=search.score,
+        )
+        if search.per_class:
+            rule = replace(rule, threshold=None, class_thresholds=cuts)
+        automate = self.ranking >= rule.thresholds[self.routed.predicted]
+        evidence = Evidence.of_counts(len(cases), int(automate.sum()), int((automate & ~self.correct).sum()))
+        rule = replace(rule, evidence=evidence)
+        if self.costs is not None:
+            rule = replace(rule, costs=self.costs.of_rule(evidence, float(self.units[automate].sum())))
+        if any(table.kept.any() for table in tables):
+            rule = replace(rule, note=note_kept(rule))
+        else:
+            rule = self._promising_nothing(rule, tables)
+        if search.groups is not None:
+            counts = [
+                GroupEvidence(
+                    name,
+                    len(rows),
+                    int(automate[rows].sum()),
+                    int((automate & ~self.correct)[rows].sum()),
+                    name in self.promised,
+                )
+                for name, rows in self.groups.items()
             ]
-        elif promised:
-            failing = [name for name, rows in promised.items() if not self.certify(rows).kept.any()]
-            why = "no threshold passes in all of them"
-            if failing:
-                why = f"{_listed(failing)} do not show it at any threshold"
-            sentences.append(f"It was asked for each of {len(promised)} groups: {why}.")
-        if outside:
-            sentences.append(
-                f"Nothing is promised for {_listed(outside)} alone: fewer than {fewest:,} cases cannot show it; "
-                "the promise covers their cases only as part of all."
+            rule = replace(rule, groups=column_name(search.groups, "groups"), group_evidence=tuple(counts))
+            rule = replace(rule, note=f"{rule.note} {self._note_on_groups(rule)}")
+        if self.clusters is not None and search.clusters is not None:
+            sizes = np.bincount(self.clusters)
+            rule = replace(
+                rule,
+                clusters=len(sizes),
+                cluster_column=column_name(search.clusters, "clusters"),
+                largest_cluster=int(sizes.max()),
+                note=f"{rule.note} Cases of one of the {len(sizes):,} clusters may depend on each other.",
             )
-        return " ".join(sentences)
+        return rule
 
+    def _promising_nothing(self, rule: RoutingRule, tables: list[Certificate]) -> RoutingRule:
+        """The rule with what the cases support instead, and how many would do."""
+        search, clusters, cases = self.search, self.clusters, len(self.correct)
+        supported = None
+        if search.score == "probability":
+            level = search.level * (search.reserve or 1.0)
+            options: dict[str, Any] = {"target_accuracy": self.target, "level": level, "reserved": search.reserve > 0}
+            supported = supported_accuracy(self.ranking, self.correct, clusters, **options)
+        if clusters is not None and len(tables) == 1 and not self.promised:
+            needed = needed_in_clusters(self.ranking, self.correct, clusters, tables[0], self.target)
+        else:
+            alone = [[self.certify(rows)] for rows in self.promised.values()]
+            needed = most_needed([tables, *alone], self.target, search.confidence, cases)
+        above = [line[self.ranking[line] > max(self.starts)] for line in self.lines]
+        crowded = any(few_errors(self.ranking[r], self.correct[r], self.target, needed.judged) for r in above)
+        note = note_nothing(rule, tables[0].largest_part, cases, needed, crowded=crowded)
+        if supported is not None:
+            note = f"{note} {note_supported(supported)}"
+        evidence = replace(rule.evidence or Evidence.of_counts(cases, 0, 0), cases_needed=needed.cases)
+        return replace(rule, evidence=evidence, supported=supported, note=note)
 
-def _listed(names: list[str]) -> str:
-    if len(names) > 8:
-        return f"{', '.join(names[:8])} ..."
-    return ", ".join(names)
+    def _note_on_groups(self, rule: RoutingRule) -> str:
+        """What the promise for groups costs, or which groups prevent it."""
+        price, failing = 0, []
+        if self.promised and rule.evidence is not None and rule.evidence.automated:
+            cut = self.pick(self.certify(self.lines[0]), self.lines[0])
+            if cut is not None:
+                price = int((self.ranking >= cut).sum()) - rule.evidence.automated
+        elif self.promised:
+            failing = [name for name, rows in self.promised.items() if not self.certify(rows).kept.any()]
+        return note_on_groups(rule, self.fewest, price, failing)

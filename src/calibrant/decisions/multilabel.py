@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import fraction
-from calibrant.decisions.binary import BinaryRule, binary_rates, choose_binary_rule
+from calibrant.decisions.binary import BinaryRule, binary_rates, choose_binary_rule, level_of_each
 from calibrant.decisions.bounds import cases_without_error
-from calibrant.decisions.policy import LABELS_FORMAT, Policy
+from calibrant.decisions.policy import LABELS_FORMAT, Policy, is_of_labels, require_digest
 from calibrant.decisions.rule import Part
-from calibrant.errors import InvalidInput, invalid, naming
+from calibrant.errors import invalid, naming
 from calibrant.files import check_format, read_json, write_with_digest
 from calibrant.metrics import evaluate
 from calibrant.predictions import Predictions
-from calibrant.tables import Displayed, Table
+from calibrant.tables import Table
 
 _VERSION = 1
 _METRICS = ("test_error", "nll", "brier", "ece")
@@ -37,25 +37,19 @@ def cases_by_label(probabilities: Any, targets: Any, labels: Sequence[str]) -> d
     >>> cases["invoice"].probabilities[:, 1].tolist()
     [0.2, 0.7]
     """
-    values = np.asarray(probabilities)
-    if values.ndim != 2 or values.shape[1] != len(labels):
-        raise invalid("probabilities", f"have the shape (n, {len(labels)}), a column per label", values.shape)
+    values, truth = np.atleast_1d(probabilities), np.atleast_1d(targets)
     if len(set(labels)) != len(labels) or not labels:
         raise invalid("labels", "be distinct names, at least one", list(labels))
-    truth = np.asarray(targets)
-    if truth.shape != values.shape:
-        raise invalid("targets", f"have the shape of probabilities, {values.shape}", truth.shape)
+    for name, array in (("probabilities", values), ("targets", truth)):
+        if array.shape != (len(values), len(labels)):
+            raise invalid(name, f"have the shape (n, {len(labels)}), a column per label", array.shape)
     if not np.isin(truth, (0, 1)).all():
         raise invalid("targets", "be 0 or 1 for each label", truth[~np.isin(truth, (0, 1))][0])
     cases = {}
     for place, label in enumerate(labels):
+        columns = values[:, place], truth[:, place].astype(np.int64)
         with naming(f"label {label!r}"):
-            cases[label] = Predictions.from_binary(
-                values[:, place],
-                truth[:, place].astype(np.int64),
-                kind="probabilities",
-                class_names=(f"not {label}", label),
-            )
+            cases[label] = Predictions.from_binary(*columns, kind="probabilities", class_names=(f"not {label}", label))
     return cases
 
 
@@ -99,7 +93,7 @@ def evaluate_labels(cases: LabelCases) -> Table:
 
 
 @dataclass(frozen=True, repr=False)
-class MultiLabel(Displayed, Part):
+class MultiLabel(Part):
     """A rule for each label; all promises together hold with one confidence.
 
     Attributes:
@@ -182,29 +176,34 @@ class MultiLabel(Displayed, Part):
         if missing:
             raise invalid("cases", "have all labels of the rules", f"none for {missing[0]!r}")
 
-    def save(self, path: str | Path) -> None:
-        """Write the rules as JSON with a digest."""
-        write_with_digest(path, {"format": LABELS_FORMAT, "version": _VERSION, **self.to_dict()})
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that `from_dict` needs, as plain JSON values."""
+        return {"format": LABELS_FORMAT, "version": _VERSION, **super().to_dict()}
 
     @classmethod
-    def of_file(cls, path: str | Path | None) -> Self | None:
-        """What `load` returns; None if there is no file, or if it is a policy of one label per case."""
-        if path is None:
-            return None
-        content = read_json(path)
-        if not isinstance(content, dict) or content.get("format") != LABELS_FORMAT:
-            return None
-        return cls.load(path)
+    def from_dict(cls, content: Any, *, where: str = "content") -> Self:
+        """Build the rules from what `to_dict` returned."""
+        members, _ = check_format(content, what=cls._what, name=LABELS_FORMAT, version=_VERSION, where=where)
+        return super().from_dict(members, where=where)
+
+    def save(self, path: str | Path) -> None:
+        """Write the rules as JSON with a digest."""
+        write_with_digest(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote. A file that was changed since is refused."""
-        members, has_digest = check_format(
-            read_json(path), what="family of rules", name=LABELS_FORMAT, version=_VERSION, where=str(path)
-        )
-        if not has_digest:
-            raise invalid(str(path), "have the digest that calibrant writes", "none", "Restore the file from a copy.")
-        return cls.from_dict(members, where=str(path))
+        content = read_json(path)
+        rules = cls.from_dict(content, where=str(path))
+        require_digest(content, path)
+        return rules
+
+    @classmethod
+    def of_file(cls, path: str | Path | None) -> Self | None:
+        """What `load` returns; None if there is no file, or if it is a policy of one label per case."""
+        if path is None or not is_of_labels(read_json(path)):
+            return None
+        return cls.load(path)
 
     def table(self) -> Table:
         """What is promised for each label, and what a person sees."""
@@ -213,26 +212,16 @@ class MultiLabel(Displayed, Part):
             seen = rule.evidence
             assert seen is not None
             review = f"{100 * seen.reviewed / (seen.positives + seen.negatives):.1f} %"
-            promises = [_percent(rule.sensitivity), _percent(rule.specificity)]
-            rows.append((label, f"{seen.positives:,}", *promises, f"{rule.low:.4g}", _number(rule.high), review))
+            shares = (rule.sensitivity, rule.specificity)
+            promises = ["not promised" if share is None else f"{100 * share:.6g} %" for share in shares]
+            upper = "never" if rule.high is None else f"{rule.high:.4g}"
+            rows.append((label, f"{seen.positives:,}", *promises, f"{rule.low:.4g}", upper, review))
         together = f"All promises hold together with {100 * self.confidence:.6g} % confidence."
         headings = ("label", "positive", "sensitivity", "specificity", "negative below", "positive from", "review")
         return Table(f"{len(self.rules)} labels", rows, headings, together)
 
     def _overview(self) -> Table:
         return self.table()
-
-
-def _percent(share: float | None) -> str:
-    if share is None:
-        return "not promised"
-    return f"{100 * share:.6g} %"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "never"
-    return f"{value:.4g}"
 
 
 def choose_label_rules(
@@ -254,33 +243,23 @@ def choose_label_rules(
         specificity: Promised for each label: the share of its negative cases that is not called positive.
         confidence: Probability with which all promises hold.
     """
-    fraction("confidence", confidence)
-    if sensitivity is None and specificity is None:
-        raise InvalidInput("sensitivity or specificity must be promised, got neither.")
-    level = 1.0 - confidence
-    if sensitivity is not None and specificity is not None:
-        level /= 2
+    level = level_of_each(sensitivity, specificity, confidence)
+    needed = {}
+    for target, share in ((1, sensitivity), (0, specificity)):
+        if share is not None:
+            needed[target] = cases_without_error(share, level)
     able = []
     for label, own in cases.items():
-        positives = int((own.targets == 1).sum())
-        enough = sensitivity is None or positives >= cases_without_error(fraction("sensitivity", sensitivity), level)
-        if specificity is not None:
-            enough &= len(own) - positives >= cases_without_error(fraction("specificity", specificity), level)
-        if enough:
+        if all((own.targets == target).sum() >= fewest for target, fewest in needed.items()):
             able.append(label)
     part = 1.0 - (1.0 - confidence) / max(len(able), 1)
     rules = []
+    left_out = []
     for label, own in cases.items():
         rule = choose_binary_rule(own, sensitivity=sensitivity, specificity=specificity, confidence=part)
-        kept = rule.sensitivity == sensitivity and rule.specificity == specificity
-        if label not in able or not kept:
-            rule = _review_all(own, part)
+        if label not in able or (rule.sensitivity, rule.specificity) != (sensitivity, specificity):
+            rates = binary_rates(own, 0.0, np.inf)
+            rule = BinaryRule(0.0, None, 1, None, None, part, own.class_names, rates, "Every case goes to a person.")
+            left_out.append(label)
         rules.append((label, rule))
-    left_out = tuple(label for label, rule in rules if rule.sensitivity is None and rule.specificity is None)
-    return MultiLabel(tuple(rules), confidence, left_out)
-
-
-def _review_all(cases: Predictions, confidence: float) -> BinaryRule:
-    """A rule that decides nothing."""
-    rates = binary_rates(cases, 0.0, np.inf)
-    return BinaryRule(0.0, None, 1, None, None, confidence, cases.class_names, rates, "Every case goes to a person.")
+    return MultiLabel(tuple(rules), confidence, tuple(left_out))

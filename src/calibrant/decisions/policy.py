@@ -23,7 +23,7 @@ from calibrant.decisions.rule import Routed, RoutingRule, checked_scores, with_c
 from calibrant.decisions.shortlist import Shortlist
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid, naming
 from calibrant.files import check_format, content_digest, read_json, typed, write_with_digest
-from calibrant.predictions import Kind, Origin, Predictions, in_order_of, names_or_numbers, require_predictions
+from calibrant.predictions import Kind, Origin, Predictions, in_order_of, require_predictions
 from calibrant.predictions.columns import as_class_names
 from calibrant.predictions.rows import Precision, logits_of, probabilities_of
 from calibrant.tables import Displayed, ShownFields, Table
@@ -80,14 +80,18 @@ class Policy(Displayed):
     def __post_init__(self) -> None:
         """Refuse parts that do not fit together."""
         whole("n_classes", self.n_classes, 2)
+        made_for = {"rule": self.n_classes, "calibrator": self.n_classes}
         if self.calibrator is not None:
             self.calibrator.digest  # noqa: B018 (raises if it is not fitted)
             if self.calibrator.provenance_.kind not in ("confidence", "score"):  # these calibrate one confidence
-                _same_classes("calibrator", self.calibrator.n_classes_, self.n_classes)
-        if isinstance(self.rule, RoutingRule):
-            _same_classes("rule", self.rule.n_classes, self.n_classes)
-        elif self.rule is not None:
-            _same_classes("rule", 2, self.n_classes)
+                made_for["calibrator"] = self.calibrator.n_classes_
+        if self.rule is not None:
+            made_for["rule"] = getattr(self.rule, "n_classes", 2)
+        for part, n_classes in made_for.items():
+            if n_classes != self.n_classes:
+                raise invalid(
+                    part, f"be made for the policy's {self.n_classes} classes", f"one for {n_classes} classes"
+                )
         names = self._agreed_names()
         object.__setattr__(self, "class_names", names)
         for part in ("rule", "shortlist"):
@@ -278,17 +282,12 @@ class Policy(Displayed):
     def to_dict(self) -> dict[str, Any]:
         """Everything that `from_dict` needs, as plain JSON values."""
         content: dict[str, Any] = {"format": _FORMAT, "version": _VERSION, "n_classes": self.n_classes}
-        content |= dict.fromkeys(("class_names", "calibrator", "rule", "shortlist"))
-        if self.class_names is not None:
-            content["class_names"] = list(self.class_names)
-        if self.calibrator is not None:
-            content["calibrator"] = self.calibrator.to_dict()
-        if isinstance(self.rule, RoutingRule):
-            content["rule"] = {"kind": "threshold", **self.rule.to_dict()}
-        elif self.rule is not None:
-            content["rule"] = {"kind": "binary", **self.rule.to_dict()}
-        if self.shortlist is not None:
-            content["shortlist"] = self.shortlist.to_dict()
+        content["class_names"] = None if self.class_names is None else list(self.class_names)
+        for name in ("calibrator", "rule", "shortlist"):
+            part = getattr(self, name)
+            content[name] = None if part is None else part.to_dict()
+        if self.rule is not None:
+            content["rule"]["kind"] = _KINDS[type(self.rule)]
         if self.fits:
             content["fits"] = [asdict(fit) for fit in self.fits]
         return content
@@ -296,33 +295,26 @@ class Policy(Displayed):
     @classmethod
     def from_dict(cls, content: Any, *, where: str = "content") -> Self:
         """Build a policy from what `to_dict` returned."""
-        if isinstance(content, dict) and content.get("format") == LABELS_FORMAT:
+        if is_of_labels(content):
             raise InvalidInput(
                 f"{where} has rules for several labels. They are for route apply, route check, report and monitor, and "
                 "in Python for calibrant.deployment.export_labels."
             )
         members, _ = check_format(content, what="policy", name=_FORMAT, version=_VERSION, where=where)
-        expected = {"n_classes", "class_names", "calibrator", "rule", "shortlist"}
-        if members.keys() - {"fits"} != expected:
-            got = ", ".join(sorted((members.keys() - {"fits"}) ^ expected))
-            raise invalid(where, "be an undamaged policy", f"one whose members differ in {got}")
-        names = members["class_names"]
-        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-            raise invalid(where, "be an undamaged policy", "class names that are no list of text")
-        if isinstance(members["n_classes"], bool) or not isinstance(members["n_classes"], int):
-            raise invalid(where, "be an undamaged policy", f"{members['n_classes']!r} classes")
-        parts: dict[str, Any] = {}
+        file = typed(_File, members, what="policy", where=where)
+        calibrator = rule = shortlist = None
         with naming(where):
-            if names is not None:
-                parts["class_names"] = tuple(names)
-            if members["calibrator"] is not None:
-                parts["calibrator"] = Calibrator.from_dict(members["calibrator"], where=where)
-            if members["rule"] is not None:
-                parts["rule"] = _rule_from(members["rule"], where)
-            if members["shortlist"] is not None:
-                parts["shortlist"] = Shortlist.from_dict(members["shortlist"], where=where)
-            parts["fits"] = typed(tuple[Fit, ...], members.get("fits", []), what="policy", where=where)
-            return cls(members["n_classes"], **parts)
+            if file.calibrator is not None:
+                calibrator = Calibrator.from_dict(file.calibrator, where=where)
+            if file.rule is not None:
+                kind = file.rule.pop("kind", None)
+                if kind not in _KINDS.values():
+                    raise invalid(where, "be an undamaged policy", "a rule of no known kind")
+                of_kind = next(made for made, name in _KINDS.items() if name == kind)
+                rule = of_kind.from_dict(file.rule, where=where)
+            if file.shortlist is not None:
+                shortlist = Shortlist.from_dict(file.shortlist, where=where)
+            return cls(file.n_classes, calibrator, rule, shortlist, file.class_names, file.fits)
 
     def save(self, path: str | Path) -> None:
         """Write the policy as JSON with a digest."""
@@ -333,9 +325,7 @@ class Policy(Displayed):
         """Read what `save` wrote. A file that was changed since is refused."""
         content = read_json(path)
         policy = cls.from_dict(content, where=str(path))
-        _, has_digest = check_format(content, what="policy", name=_FORMAT, version=_VERSION, where=str(path))
-        if not has_digest:
-            raise invalid(str(path), "have the digest that calibrant writes", "none", "Restore the file from a copy.")
+        require_digest(content, path)
         return policy
 
     # -- for people ----------------------------------------------------------------------------------------------
@@ -353,10 +343,6 @@ class Policy(Displayed):
             return f"{calibration} {self.rule.note}"
         return f"{calibration} {self.rule.note} It lists classes for the cases that go to a person."
 
-    def class_label(self, k: int) -> str:
-        """The name of a class, or its number."""
-        return names_or_numbers(self.class_names, self.n_classes)[k]
-
     def _overview(self) -> Table:
         rows: list[tuple[object, ...]] = [("calibrator", "none")]
         if self.calibrator is not None:
@@ -368,6 +354,32 @@ class Policy(Displayed):
         if self.shortlist is not None:
             rows += [(f"shortlist: {name}", value) for name, value in self.shortlist.overview_rows()]
         return Table(f"{self.n_classes} classes", rows)
+
+
+@dataclass(frozen=True)
+class _File:
+    """What a policy file says besides its format."""
+
+    n_classes: int
+    class_names: tuple[str, ...] | None
+    calibrator: dict[str, Any] | None
+    rule: dict[str, Any] | None
+    shortlist: dict[str, Any] | None
+    fits: tuple[Fit, ...] = ()
+
+
+_KINDS: dict[type[RoutingRule | BinaryRule], str] = {RoutingRule: "threshold", BinaryRule: "binary"}
+
+
+def is_of_labels(content: Any) -> bool:
+    """Whether the content of a file is rules for several labels."""
+    return isinstance(content, dict) and content.get("format") == LABELS_FORMAT
+
+
+def require_digest(content: dict[str, Any], path: str | Path) -> None:
+    """Refuse the content of a file that lacks the digest of its members."""
+    if "sha256" not in content:
+        raise invalid(str(path), "have the digest that calibrant writes", "none", "Restore the file from a copy.")
 
 
 PolicyLike = Policy | str | Path
@@ -442,32 +454,13 @@ def _promise_of(rule: RoutingRule | BinaryRule | None) -> str:
         return " and ".join(f"{name} {share:g}" for name, share in shares.items() if share is not None)
     if rule is None or rule.target_accuracy is None:
         return ""
-    words = [f"accuracy {rule.target_accuracy:g} with confidence {rule.confidence:g}"]
-    if rule.score != "probability":
-        words.append(f"by the score {score_name(rule.score)}")
-    if rule.class_thresholds is not None:
-        words.append("per class")
-    if rule.group_thresholds is not None:
-        words.append(f"per group of {rule.groups}")
-    elif rule.groups is not None:
-        words.append(f"for groups of {rule.groups}")
-    if rule.cluster_column is not None:
-        words.append(f"by clusters of {rule.cluster_column}")
-    if rule.costs is not None:
-        words.append("cheapest")
-    return " ".join(words)
-
-
-def _same_classes(name: str, found: int, wanted: int) -> None:
-    if found != wanted:
-        raise invalid(name, f"be made for the policy's {wanted} classes", f"one for {found} classes")
-
-
-def _rule_from(content: Any, where: str) -> RoutingRule | BinaryRule:
-    if isinstance(content, dict):
-        values = {name: value for name, value in content.items() if name != "kind"}
-        if content.get("kind") == "binary":
-            return BinaryRule.from_dict(values, where=where)
-        if content.get("kind") == "threshold":
-            return RoutingRule.from_dict(values, where=where)
-    raise invalid(where, "be an undamaged policy", "a rule of no known kind")
+    words = {
+        f"accuracy {rule.target_accuracy:g} with confidence {rule.confidence:g}": True,
+        f"by the score {score_name(rule.score)}": rule.score != "probability",
+        "per class": rule.class_thresholds is not None,
+        f"per group of {rule.groups}": rule.group_thresholds is not None,
+        f"for groups of {rule.groups}": rule.groups is not None and rule.group_thresholds is None,
+        f"by clusters of {rule.cluster_column}": rule.cluster_column is not None,
+        "cheapest": rule.costs is not None,
+    }
+    return " ".join(text for text, said in words.items() if said)

@@ -10,7 +10,7 @@ from calibrant.decisions.bounds import cluster_interval, interval
 from calibrant.decisions.case_columns import cluster_numbers
 from calibrant.decisions.policy import Policy
 from calibrant.decisions.rule import RoutingRule
-from calibrant.decisions.shortlist import Shortlist, ShortlistCheck, check_shortlist
+from calibrant.decisions.shortlist import ShortlistCheck, check_shortlist
 from calibrant.errors import InvalidInput
 from calibrant.metrics.subgroups import group_rows
 from calibrant.predictions import Predictions, names_or_numbers
@@ -65,8 +65,14 @@ class PromiseCheck(Displayed):
         return f"{plain_table(tuple(overview.columns), rows)}\n{overview.title}"
 
     def _overview(self) -> Table:
-        interval_heading = f"{100 * self.confidence:g} % interval"
-        headings = ("group", "automated", "wrong", "accuracy %", interval_heading, "promise held")
+        headings = (
+            "group",
+            "automated",
+            "wrong",
+            "accuracy %",
+            f"{100 * self.confidence:g} % interval",
+            "promise held",
+        )
         rows = []
         for line in self.groups:
             accuracy = held = "-"
@@ -75,21 +81,15 @@ class PromiseCheck(Displayed):
                 held = "yes" if line.held else "NO"
             ends = f"{100 * line.low:.2f} to {100 * line.high:.2f}"
             rows.append((line.name, f"{line.automated:,}", f"{line.errors:,}", accuracy, ends, held))
-        return Table(self._sentence(), rows, headings)
-
-    def _sentence(self) -> str:
+        verdict = "holds on"
+        if not self.held:
+            verdict = "is contradicted by"
+        elif not self.reached:
+            verdict = "is missed, but by no more than chance, on"
+        sentence = f"The promised accuracy of {100 * self.target_accuracy:.6g} % {verdict} {self.cases:,} cases."
         if not self.tested:
-            return f"No case is automated: {self.cases:,} cases say nothing about the promised accuracy."
-        verdict = _verdict(held=self.held, reached=self.reached)
-        return f"The promised accuracy of {100 * self.target_accuracy:.6g} % {verdict} {self.cases:,} cases."
-
-
-def _verdict(*, held: bool, reached: bool) -> str:
-    if not held:
-        return "is contradicted by"
-    if not reached:
-        return "is missed, but by no more than chance, on"
-    return "holds on"
+            sentence = f"No case is automated: {self.cases:,} cases say nothing about the promised accuracy."
+        return Table(sentence, rows, headings)
 
 
 def check_promise(rule: RoutingRule, predictions: Predictions, *, confidence: float = 0.95) -> PromiseCheck:
@@ -162,14 +162,13 @@ class Verdict(ShownFields):
     Attributes:
         cases: Labelled cases.
         promise: About the rule; None for a rule of costs alone, which promises nothing.
-        listed, shortlist: About the shortlist, and the shortlist itself; None without one.
+        listed: About the shortlist; None without one.
         strict: Whether an observed accuracy below the promised one counts as broken, although that can be chance.
     """
 
     cases: int
     promise: PromiseCheck | None
     listed: ShortlistCheck | None
-    shortlist: Shortlist | None
     strict: bool
 
     @property
@@ -185,9 +184,9 @@ class Verdict(ShownFields):
                     missed.append(f"{line.name} {_seen(line.accuracy, line.low, line.high)}")
             if missed:
                 sentences.append(f"the promised accuracy of {100 * target:.6g} % was not kept: {', '.join(missed)}")
-        if self.shortlist is not None and self.listed is not None and not self.listed.held:
+        if self.listed is not None and not self.listed.held:
             seen = _seen(self.listed.covered, self.listed.low, self.listed.high)
-            promised = f"{100 * self.shortlist.coverage:.6g} % on the shortlist"
+            promised = f"{100 * self.listed.coverage:.6g} % on the shortlist"
             sentences.append(f"the promised share of {promised} was not kept: {seen}")
         return sentences
 
@@ -196,18 +195,13 @@ class Verdict(ShownFields):
         content: dict[str, Any] = {"cases": self.cases}
         if self.promise is not None:
             content = asdict(self.promise)
-        if self.shortlist is not None and self.listed is not None:
-            content["shortlist"] = {"coverage": self.shortlist.coverage, **asdict(self.listed)}
+        if self.listed is not None:
+            content["shortlist"] = asdict(self.listed)
         return {**content, "strict": self.strict, "passed": not self.broken}
 
     def describe(self) -> str:
         """The same for a person."""
-        lines = []
-        if self.promise is not None:
-            lines.append(self.promise.describe())
-        if self.shortlist is not None and self.listed is not None:
-            lines.append(self.shortlist.describe_check(self.listed))
-        return "\n".join(lines)
+        return "\n".join(part.describe() for part in (self.promise, self.listed) if part is not None)
 
 
 def check_policy(
@@ -230,7 +224,7 @@ def check_policy(
         promise = check_promise(rule, calibrated, confidence=confidence)
     if shortlist is not None:
         listed = check_shortlist(shortlist, calibrated, rule=rule, confidence=confidence)
-    return Verdict(len(predictions), promise, listed, shortlist, strict)
+    return Verdict(len(predictions), promise, listed, strict)
 
 
 def _seen(share: float | None, low: float, high: float) -> str:

@@ -33,34 +33,29 @@ class CostModel(ShownFields):
     review: float
     matrix: NDArray[np.float64] | None
 
+    @property
+    def unit(self) -> float:
+        """What the numbers of `of_rows` are multiples of. Sums of whole numbers are exact, sums of costs are not."""
+        if self.error is None:
+            return 1.0
+        return self.error
+
     def of_rows(self, targets: NDArray[np.int64], predicted: NDArray[np.int64]) -> NDArray[np.float64]:
-        """What each case would cost if it were automated."""
-        if self.matrix is not None:
-            return np.asarray(self.matrix[targets, predicted])
-        return np.where(targets == predicted, 0.0, self.error or 0.0)
+        """What each case would cost if it were automated, in units."""
+        if self.matrix is None:
+            return np.asarray(targets != predicted, dtype=np.float64)
+        return np.asarray(self.matrix[targets, predicted])
 
-    def change(
-        self,
-        automated: NDArray[np.int64],
-        errors: NDArray[np.int64],
-        confidence: NDArray[np.float64],
-        paid: NDArray[np.float64],
+    def of_surest(
+        self, automated: NDArray[np.int64], confidence: NDArray[np.float64], units: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """What automating the `automated` surest cases changes: the costs `paid` for them less the reviews saved."""
-        if self.matrix is None:
-            return np.asarray((self.error or 0.0) * errors - self.review * automated)
-        total = np.concatenate([[0.0], np.cumsum(paid[np.argsort(-confidence, kind="stable")])])
-        return np.asarray(total[automated] - self.review * automated)
+        """What the `automated` surest cases cost together."""
+        total = np.concatenate([[0.0], np.cumsum(units[np.argsort(-confidence, kind="stable")])])
+        return np.asarray(self.unit * total[automated])
 
-    def total(self, cases: int, automated: int, errors: int, paid: float) -> float:
-        """What some cases cost together, of which the automated ones cost `paid`."""
-        if self.matrix is None:
-            paid = (self.error or 0.0) * errors  # exact, unlike a sum over rows
-        return paid + self.review * (cases - automated)
-
-    def of_rule(self, evidence: Evidence, paid: float) -> Costs:
-        """What a rule costs for 1,000 cases like its evidence, of which the automated ones cost `paid` together."""
-        total = self.total(evidence.cases, evidence.automated, evidence.errors, paid)
+    def of_rule(self, evidence: Evidence, units: float) -> Costs:
+        """What a rule costs for 1,000 cases like its evidence, of which the automated ones cost `units` together."""
+        total = self.unit * units + self.review * (evidence.cases - evidence.automated)
         matrix = None
         if self.matrix is not None:
             matrix = tuple(tuple(row) for row in self.matrix.tolist())
@@ -71,25 +66,22 @@ def check_costs(
     cost_error: float | None, cost_review: float | None, cost_matrix: CostMatrix | None, predictions: Predictions
 ) -> CostModel | None:
     """A cost of errors, as a number or a matrix, and one of reviews; all or none."""
-    if cost_error is None and cost_review is None and cost_matrix is None:
+    errors = [cost for cost in (cost_error, cost_matrix) if cost is not None]
+    if cost_review is None and not errors:
         return None
-    if cost_error is not None and cost_matrix is not None:
-        raise invalid("cost_error", "be left out beside cost_matrix", cost_error)
-    if cost_review is None or (cost_error is None and cost_matrix is None):
-        raise invalid(
-            "cost_error (or cost_matrix) and cost_review", "be given together", f"{cost_error} and {cost_review}"
-        )
+    if cost_review is None or len(errors) != 1:
+        got = f"{cost_review} and {len(errors)} of these"
+        raise invalid("cost_review", "be given with cost_error or cost_matrix, one of the two", got)
     review = positive("cost_review", cost_review)
     if cost_matrix is None:
         return CostModel(positive("cost_error", cost_error), review, None)
     predictions.require_all_classes("A cost matrix")
     n_classes = predictions.n_classes
     matrix = as_array("cost_matrix", cost_matrix)
-    if matrix.shape != (n_classes, n_classes) or matrix.dtype.kind not in "iuf":
-        rule = f"be numbers of shape ({n_classes}, {n_classes}): row y, column k for deciding k where y is true"
+    right_shape = matrix.shape == (n_classes, n_classes) and matrix.dtype.kind in "iuf"
+    if not right_shape or not np.isfinite(matrix).all() or matrix.min() < 0:
+        rule = f"be finite costs of at least 0 of shape ({n_classes}, {n_classes}): row y, column k for k if y is true"
         raise invalid("cost_matrix", rule, f"{matrix.dtype} of shape {matrix.shape}")
-    if not np.isfinite(matrix).all() or (matrix < 0).any():
-        raise invalid("cost_matrix", "hold finite costs that are not negative", matrix.min())
     return CostModel(None, review, matrix.astype(np.float64))
 
 
@@ -167,10 +159,9 @@ def risk_coverage(
     routed = route_all(predictions)
     thresholds, automated, errors = _curve(routed, predictions)
     cases = len(predictions)
-    change = np.zeros(len(thresholds))
+    spent = np.zeros(len(thresholds))
     if costs is not None:
-        paid = costs.of_rows(predictions.targets, routed.predicted)
-        change = costs.change(automated, errors, routed.ranking, paid)
+        spent = costs.of_surest(automated, routed.ranking, costs.of_rows(predictions.targets, routed.predicted))
     wanted = np.searchsorted(automated, np.ceil(np.sort(shares)[::-1] * cases - 1e-9), side="left")
     rows = []
     for at in dict.fromkeys(wanted.tolist()):
@@ -179,8 +170,7 @@ def risk_coverage(
         share_low, share_high = interval(count, cases, confidence=confidence)
         price = None
         if costs is not None:
-            spent = float(change[at]) + costs.review * count
-            price = 1000.0 * costs.total(cases, count, wrong, spent) / cases
+            price = 1000.0 * (float(spent[at]) + costs.review * (cases - count)) / cases
         row = CoverageRow(
             threshold=float(thresholds[at]),
             coverage=count / cases,
@@ -243,15 +233,15 @@ def cheapest_threshold(
         raise invalid("cost_error and cost_review", "be given where nothing is promised", "none")
     routed = route_all(predictions)
     thresholds, automated, errors = _curve(routed, predictions)
-    paid = costs.of_rows(predictions.targets, routed.predicted)
-    change = costs.change(automated, errors, routed.confidence, paid)
+    units = costs.of_rows(predictions.targets, routed.predicted)
+    change = costs.of_surest(automated, routed.confidence, units) - costs.review * automated
     best = last_minimum(change)
     threshold, spent = None, 0.0
     evidence = Evidence.of_counts(len(predictions), 0, 0)
     note = "Reviewing every case costs less than automating at any threshold."
     if change[best] < 0:
         threshold = float(thresholds[best])
-        spent = float(paid[routed.confidence >= threshold].sum())
+        spent = float(units[routed.confidence >= threshold].sum())
         evidence = Evidence.of_counts(len(predictions), int(automated[best]), int(errors[best]))
         note = "The cheapest threshold on these cases; it promises no accuracy."
     return RoutingRule(

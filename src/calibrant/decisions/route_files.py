@@ -2,12 +2,8 @@
 
 import json
 import re
-import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +15,15 @@ from calibrant.decisions.policy import Policy
 from calibrant.decisions.rule import Routed, percent
 from calibrant.decisions.shortlist import candidate_columns, candidates
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.files import as_path, atomic_folder, atomic_stream
+from calibrant.files import as_path, atomic_stream
 from calibrant.predictions import Block, Kind, Origin, Predictions, Scan, names_or_numbers, scan, table_writer
 from calibrant.predictions.columns import as_ids
 from calibrant.predictions.npz import calibrated_by
 from calibrant.predictions.reader import DistinctIds
-from calibrant.scale import Executor, map_parts
 from calibrant.tables import ShownFields
 
-COLUMNS = ("id", "decision", "predicted", "class", "confidence")
 SHORTLIST = "shortlist"
-Write = Callable[[NDArray[Any], Routed, list[list[str]], Sequence[NDArray[Any]]], None]
+_COLUMNS = ("id", "decision", "predicted", "class", "confidence", SHORTLIST)
 # What a spreadsheet takes for a formula, except numbers.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _NUMBER = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?")
@@ -82,14 +76,46 @@ def route_file(
         columns: If the id has another name: `{"id": "case"}`.
         keep: Names of other columns of the source that are written behind the decisions, as groups for the monitor.
     """
-    router = Router(policy, keep)
-    opened = router.open(source, kind, columns)
-    with router.writer(as_path(target, "target"), opened) as write:
-        counts, distinct = router.route(opened, write)
+    path = as_path(target, "target")
+    suffix = _table_suffix(path)
+    opened = _open(policy, source, kind, columns, keep)
+    rule = policy.routing
+    wanted = list(keep)
+    if rule.group_thresholds is not None and rule.groups is not None:
+        wanted.append(rule.groups)
+    if policy.shortlist is not None and opened.answers is not None:
+        wanted += [column for pair in candidate_columns(opened.extras) for column in pair]
+    names: NDArray[Any] = np.array(names_or_numbers(opened.class_names, opened.n_classes), dtype=object)
+    cases = automated = unknown = 0
+    distinct = DistinctIds()
+    with atomic_stream(path) as handle, table_writer(handle, suffix) as append:
+        for block in opened.blocks(targets=False, extras=list(dict.fromkeys(wanted))):
+            ids: NDArray[Any] = np.arange(block.start, block.start + len(block))
+            if block.ids is not None:
+                ids = block.ids
+                distinct.add(ids)
+            if rule.group_thresholds is not None:
+                unknown += rule.unknown_groups(block.extras[rule.groups or ""])
+            routed, lists = _decided(policy, block, opened)
+            written: dict[str, Any] = {
+                "id": ids,
+                "decision": routed.decisions,
+                "predicted": routed.predicted,
+                "class": names[routed.predicted],
+                "confidence": routed.confidence,
+            }
+            if policy.shortlist is not None:
+                written[SHORTLIST] = lists
+            written |= {name: block.extras[name] for name in keep}
+            if suffix == ".csv":
+                written = _for_csv(written)
+            append(written)
+            cases += len(block)
+            automated += int(routed.automate.sum())
         distinct.check(opened.column)
-        if counts.cases == 0:
+        if cases == 0:
             raise InvalidInput(f"{source} must have at least one row, got none.")
-    return counts
+    return RouteCounts(cases, automated, unknown)
 
 
 def route_labels(rules: MultiLabel, source: str | Path, target: str | Path) -> dict[str, dict[str, int]]:
@@ -136,152 +162,66 @@ def _table_suffix(path: Path) -> str:
     return suffix
 
 
-@dataclass(frozen=True)
-class Router:
-    """What decides the rows of a file.
+def _open(
+    policy: Policy, source: str | Path, kind: Kind | None, columns: Mapping[str, str] | None, keep: Sequence[str]
+) -> Scan:
+    """Predictions with the classes of the policy in their order; refused if they do not fit it."""
+    opened = scan(source, kind=kind, columns=columns, known_classes=policy.class_names)
+    rule = policy.routing
+    if opened.answers is None:
+        rule.check_classes(opened.n_classes)
+    if rule.group_thresholds is not None and rule.groups not in opened.extras:
+        raise invalid(opened.where, f"have the column {rule.groups!r}, which decides the threshold", "none")
+    known = [column for column in opened.extras if column not in _COLUMNS]
+    for name in keep:
+        if name not in known:
+            way_out = did_you_mean(name, known) if known else "There are no other columns."
+            raise invalid("keep", f"name columns of {opened.where} that decisions have not", repr(name), way_out)
+    if policy.calibrator is not None:
+        path = Path(source)
+        policy.refuse_calibrated(Origin(path, calibrated_by=calibrated_by(path)))
+        policy.calibrator.refuse_other_kind(opened.kind)
+    if opened.answers is not None:
+        return opened
+    # Columns may stand in any order; names decide.
+    return opened.with_class_names(names_or_numbers(policy.class_names, policy.n_classes))
 
-    Attributes:
-        policy: Calibrates and decides.
-        keep: Other columns that are written, too.
-    """
 
-    policy: Policy
-    keep: Sequence[str]
-
-    def open(self, source: str | Path, kind: Kind | None, columns: Mapping[str, str] | None) -> Scan:
-        """Predictions with the classes of the policy in their order; refused if they do not fit it."""
-        opened = scan(source, kind=kind, columns=columns, known_classes=self.policy.class_names)
-        rule = self.policy.routing
-        if opened.answers is None:
-            rule.check_classes(opened.n_classes)
-        if rule.group_thresholds is not None and rule.groups not in opened.extras:
-            raise invalid(opened.where, f"have the column {rule.groups!r}, which decides the threshold", "none")
-        for name in self.keep:
-            if name not in opened.extras or name in (*COLUMNS, SHORTLIST):
-                known = [column for column in opened.extras if column not in (*COLUMNS, SHORTLIST)]
-                way_out = "There are no other columns."
-                if known:
-                    way_out = did_you_mean(name, known)
-                raise invalid("keep", f"name columns of {opened.where} that decisions have not", repr(name), way_out)
-        if self.policy.calibrator is not None:
-            path = Path(source)
-            self.policy.refuse_calibrated(Origin(path, calibrated_by=calibrated_by(path)))
-            self.policy.calibrator.refuse_other_kind(opened.kind)
-        if opened.answers is not None:
-            return opened
-        # Columns may stand in any order; names decide.
-        return opened.with_class_names(names_or_numbers(self.policy.class_names, self.policy.n_classes))
-
-    @contextmanager
-    def writer(self, path: Path, opened: Scan) -> Iterator[Write]:
-        """Give a function that appends the rows of a block; the file appears when all of them are written."""
-        suffix = _table_suffix(path)
-        names: NDArray[Any] = np.array(names_or_numbers(opened.class_names, opened.n_classes), dtype=object)
-        if suffix == ".csv":
-            names = _guarded_column(names)
-        with atomic_stream(path) as handle, table_writer(handle, suffix) as append:
-
-            def write(ids: NDArray[Any], routed: Routed, lists: list[list[str]], kept: Sequence[NDArray[Any]]) -> None:
-                columns: dict[str, Any] = {
-                    "id": ids,
-                    "decision": routed.decisions,
-                    "predicted": routed.predicted,
-                    "class": names[routed.predicted],
-                    "confidence": routed.confidence,
-                }
-                if self.policy.shortlist is not None:
-                    columns[SHORTLIST] = lists
-                columns |= dict(zip(self.keep, kept, strict=True))
-                if suffix == ".csv":
-                    columns = _for_csv(columns)
-                append(columns)
-
-            yield write
-
-    def route(
-        self, opened: Scan, write: Write, *, first: int = 0, secret: bytes | None = None
-    ) -> tuple[RouteCounts, DistinctIds]:
-        """Decide all rows and write them; the ids are still to be checked.
-
-        Args:
-            opened: What `open` gave, or a part of it.
-            write: Is given the rows of a block.
-            first: Number of the first row, if rows have no ids.
-            secret: See `DistinctIds`.
-        """
-        cases = automated = unknown = 0
-        rule = self.policy.routing
-        wanted = list(self.keep)
-        if rule.group_thresholds is not None and rule.groups is not None:
-            wanted.append(rule.groups)
-        if self.policy.shortlist is not None and opened.answers is not None:
-            wanted += [column for pair in candidate_columns(opened.extras) for column in pair]
-        wanted = list(dict.fromkeys(wanted))
-        distinct = DistinctIds(secret)
-        for block in opened.blocks(targets=False, extras=wanted):
-            ids: NDArray[Any] = np.arange(first + block.start, first + block.start + len(block))
-            if block.ids is not None:
-                ids = block.ids
-                distinct.add(ids)
-            groups = None
-            if rule.group_thresholds is not None:
-                groups = block.extras[rule.groups or ""]
-                unknown += rule.unknown_groups(groups)
-            if block.predicted is not None:
-                routed, lists = self._decide_answers(block, opened)
-            else:
-                probabilities = self.policy.probabilities(
-                    block.scores, opened.kind, precision=opened.precision, first=block.start
-                )
-                routed = rule.decide(probabilities, groups)
-                lists = self._shortlists(probabilities, None, routed.automate)
-            write(ids, routed, lists, [block.extras[name] for name in self.keep])
-            cases += len(block)
-            automated += int(routed.automate.sum())
-        return RouteCounts(cases, automated, unknown), distinct
-
-    def _decide_answers(self, block: Block, opened: Scan) -> tuple[Routed, list[list[str]]]:
-        """Decide rows of a class and a score. The predicted class keeps its number in the file."""
+def _decided(policy: Policy, block: Block, opened: Scan) -> tuple[Routed, list[list[str]]]:
+    """Decisions of some rows, and their shortlists by name, best first; empty for automated cases."""
+    called: NDArray[Any] | None = None
+    if block.predicted is None:
+        scores = policy.probabilities(block.scores, opened.kind, precision=opened.precision, first=block.start)
+        routed = policy.routing.decide(scores, block.extras.get(policy.routing.groups or ""))
+    else:
         names = names_or_numbers(opened.class_names, opened.n_classes)
         cases: Any = {"kind": opened.kind, "classes": names, "extras": block.extras}
         answers = Predictions.from_confidence(block.predicted, block.scores[:, 0], **cases)
-        routed = self.policy.decide(answers)
-        assert block.predicted is not None
-        lists: list[list[str]] = [[] for _ in range(len(block))]
-        if self.policy.shortlist is not None:
-            lists = self._shortlists(*candidates(answers), routed.automate)
-        return replace(routed, predicted=block.predicted), lists
-
-    def _shortlists(
-        self, scores: NDArray[np.float64], called: NDArray[Any] | None, automate: NDArray[np.bool_]
-    ) -> list[list[str]]:
-        """The shortlist of each case by name, best first; empty for automated cases. `called`: see `candidates`."""
-        lists: list[list[str]] = [[] for _ in automate]
-        if self.policy.shortlist is not None:
-            if called is not None:
-                called = called[~automate]
-            names = self.policy.shortlist.names(scores[~automate], called)
-            for row, listed in zip(np.flatnonzero(~automate).tolist(), names, strict=True):
-                lists[row] = listed
-        return lists
+        # The predicted class keeps its number in the file.
+        routed = replace(policy.decide(answers), predicted=block.predicted)
+        if policy.shortlist is not None:
+            scores, called = candidates(answers)
+    lists: list[list[str]] = [[] for _ in range(len(block))]
+    if policy.shortlist is not None:
+        reviewed = np.flatnonzero(~routed.automate)
+        if called is not None:
+            called = called[reviewed]
+        for row, listed in zip(reviewed.tolist(), policy.shortlist.names(scores[reviewed], called), strict=True):
+            lists[row] = listed
+    return routed, lists
 
 
 def _for_csv(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Guard text against spreadsheets, and write lists as JSON: a class may have any name, with commas in it."""
     written: dict[str, Any] = {}
     for name, column in columns.items():
+        cells = column
         if name == SHORTLIST:
-            column = [_json_list(names) for names in column]  # noqa: PLW2901
-        elif name != "class" and isinstance(column, np.ndarray):
-            column = _guarded_column(column)  # noqa: PLW2901
-        written[guarded(name)] = column
+            cells = [json.dumps(names, ensure_ascii=False) if names else "" for names in column]
+        elif isinstance(column, np.ndarray) and column.dtype.kind in "OU":
+            cells = np.array([guarded(str(value)) for value in column.tolist()], dtype=object)
+        written[guarded(name)] = cells
     return written
-
-
-def _json_list(names: list[str]) -> str:
-    if not names:
-        return ""
-    return json.dumps(names, ensure_ascii=False)
 
 
 def guarded(text: str) -> str:
@@ -301,79 +241,3 @@ def unguarded(text: str) -> str:
 def _needs_guard(text: str) -> bool:
     # A formula behind apostrophes as well: otherwise "=1" and "'=1" would be written as the same text.
     return text.lstrip("'").startswith(_FORMULA) and not _NUMBER.fullmatch(text)
-
-
-def _guarded_column(column: NDArray[Any]) -> NDArray[Any]:
-    if column.dtype.kind not in "OU":
-        return column
-    return np.array([guarded(str(value)) for value in column.tolist()], dtype=object)
-
-
-# -- folders, each file by itself --------------------------------------------------------------------------------------
-
-_Part = tuple[Scan, int, Path]
-
-
-def route_parts(
-    policy: Policy,
-    source: str | Path,
-    target: str | Path,
-    *,
-    kind: Kind | None = None,
-    columns: Mapping[str, str] | None = None,
-    keep: Sequence[str] = (),
-    executor: Executor | None = None,
-) -> RouteCounts:
-    """Route every row of a folder of Parquet files; the rows of all parts together are those that `route_file` writes.
-
-    Args:
-        policy: Calibrates and decides.
-        source: As for `route_file`; each file of a folder is a part.
-        target: A folder that does not exist yet: `part-00000.parquet` and so on, in the order of the parts. It appears
-            when all of them are written.
-        kind: What the scores are, for files that do not say.
-        columns: If the id has another name.
-        keep: Names of other columns that are written, too.
-        executor: Where parts are decided; None for this process, one after the other.
-    """
-    router = Router(policy, keep)
-    opened = router.open(Path(source).absolute(), kind, columns)
-    # A part without rows has no decisions.
-    parts = [part for part in opened.parts() if part.n_rows != 0]
-    if not parts:
-        raise InvalidInput(f"{source} must have at least one row, got none.")
-    secret = secrets.token_bytes(16)
-    routed = _Routed(RouteCounts(0, 0), DistinctIds(secret))
-    with atomic_folder(target) as draft:
-        if executor is not None:
-            executor.check_shared(Path(parts[0].where), draft)
-        firsts = accumulate((part.n_rows or 0 for part in parts), initial=0)
-        files = (draft / f"part-{number:05}.parquet" for number in range(len(parts)))
-        work = partial(_route_part, router=router, secret=secret)
-        for part in map_parts(work, list(zip(parts, firsts, files, strict=False)), executor):
-            routed.merge(part)
-        routed.ids.check(opened.column)
-    return routed.counts
-
-
-@dataclass
-class _Routed:
-    """How many rows were routed, and their ids, which must be distinct over all parts."""
-
-    counts: RouteCounts
-    ids: DistinctIds
-
-    def merge(self, part: "_Routed") -> None:
-        """Add the next part."""
-        self.counts = RouteCounts(
-            self.counts.cases + part.counts.cases,
-            self.counts.automated + part.counts.automated,
-            self.counts.unknown_groups + part.counts.unknown_groups,
-        )
-        self.ids.merge(part.ids)
-
-
-def _route_part(item: _Part, *, router: Router, secret: bytes) -> _Routed:
-    part, first, target = item
-    with router.writer(target, part) as write:
-        return _Routed(*router.route(part, write, first=first, secret=secret))

@@ -17,29 +17,24 @@ from calibrant.predictions import Kind, Predictions, in_order_of, names_or_numbe
 from calibrant.predictions.columns import as_class_names
 from calibrant.predictions.core import RIGHT_OR_WRONG
 from calibrant.predictions.rows import SUM_TOLERANCE, Precision, as_scores, probabilities_of, refuse_scores
-from calibrant.tables import FEW, Displayed, ShownFields, Table, plain_table
-
-_ROWS_SHOWN = 5
+from calibrant.tables import FEW, Displayed, ShownFields, Table
 
 
-class Part:
+class Part(Displayed):
     """Base of rules and shortlists: dataclasses of plain values that a policy file contains."""
 
     _what: ClassVar[str]
-    _optional: ClassVar[tuple[str, ...]] = ()  # fields that are left out if they are None
+    note: str
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that `from_dict` needs, as plain JSON values."""
-        content = asdict(self)  # type: ignore[call-overload]  # every subclass is a dataclass
-        score = content.get("score")
-        if callable(score):
+        content: dict[str, Any] = asdict(self)  # type: ignore[call-overload]  # every subclass is a dataclass
+        if callable(content.get("score")):
             raise InvalidInput(
-                f"A {self._what} that ranks by the function {score_name(score)} cannot be written to a file, because "
-                "no file may name code. Keep it in Python, or use a score with a name."
+                f"A {self._what} that ranks by the function {score_name(content['score'])} cannot be written to a "
+                "file, because no file may name code. Keep it in Python, or use a score with a name."
             )
-        if score == "probability":
-            del content["score"]
-        return {name: value for name, value in content.items() if value is not None or name not in self._optional}
+        return content
 
     @classmethod
     def from_dict(cls, content: Any, *, where: str = "content") -> Self:
@@ -47,13 +42,32 @@ class Part:
         if not isinstance(content, dict):
             raise invalid(where, f"be an undamaged {cls._what}", type(content).__name__)
         for field in fields(cls):  # type: ignore[arg-type]
-            if field.name not in (*content, *cls._optional):
+            if field.name not in content:
                 raise invalid(where, f"be an undamaged {cls._what}", f"one without {field.name}")
         return typed(cls, content, what=cls._what, where=where)
 
+    def overview_rows(self) -> list[tuple[str, object]]:
+        """What it promises and what it was chosen on, one line each."""
+        raise NotImplementedError
 
-@dataclass(frozen=True, repr=False)
-class Routed(Displayed):
+    def describe(self) -> str:
+        """The note and the overview as lines of text."""
+        return "\n".join(
+            [self.note, *(f"{name[0].upper()}{name[1:]}: {value}" for name, value in self.overview_rows())]
+        )
+
+    def _heading(self) -> str:
+        raise NotImplementedError
+
+    def _overview(self) -> Table:
+        rows = self.overview_rows()
+        if self.note:
+            rows.append(("note", self.note))
+        return Table(self._heading(), rows)
+
+
+@dataclass(frozen=True)
+class Routed(ShownFields):
     """Decisions, one per row.
 
     Attributes:
@@ -78,17 +92,6 @@ class Routed(Displayed):
     def decisions(self) -> list[str]:
         """`auto` or `review`, one per row."""
         return np.where(self.automate, "auto", "review").tolist()  # type: ignore[no-any-return] # NumPy types tolist as Any
-
-    def _overview(self) -> Table:
-        decisions = np.where(self.automate[:_ROWS_SHOWN], "auto", "review").tolist()
-        rows: list[tuple[object, ...]] = [
-            (row, decision, self.predicted[row], f"{self.confidence[row]:.4f}")
-            for row, decision in enumerate(decisions)
-        ]
-        if len(self.automate) > _ROWS_SHOWN:
-            rows.append((f"{len(self.automate) - _ROWS_SHOWN:,} more", "", "", ""))
-        title = f"{int(self.automate.sum()):,} of {len(self.automate):,} cases are automated"
-        return Table(title, rows, ("row", "decision", "predicted", "confidence"))
 
 
 @dataclass(frozen=True)
@@ -176,7 +179,7 @@ class Supported(ShownFields):
 
 
 @dataclass(frozen=True, repr=False)
-class RoutingRule(Displayed, Part):
+class RoutingRule(Part):
     """Automate a case if its top probability reaches the threshold; send the others to a person.
 
     Attributes:
@@ -200,19 +203,6 @@ class RoutingRule(Displayed, Part):
     """
 
     _what: ClassVar[str] = "routing rule"
-    _optional: ClassVar[tuple[str, ...]] = (
-        "groups",
-        "group_evidence",
-        "clusters",
-        "cluster_column",
-        "largest_cluster",
-        "weight_column",
-        "weight_seed",
-        "supported",
-        "candidate",
-        "group_thresholds",
-        "score",
-    )
 
     threshold: float | None
     n_classes: int
@@ -240,32 +230,14 @@ class RoutingRule(Displayed, Part):
         """Refuse a rule that cannot be applied."""
         if whole("n_classes", self.n_classes, 1) > MOST_CLASSES:
             raise invalid("n_classes", f"be at most {MOST_CLASSES:,}", self.n_classes)
-        for name, sized in (("class_thresholds", self.class_thresholds), ("class_names", self.class_names)):
-            if sized is not None and len(sized) != self.n_classes:
-                raise invalid(name, f"have one entry for each of the {self.n_classes} classes", f"{len(sized)} entries")
         as_class_names(self.class_names, self.n_classes)
+        if self.class_thresholds is not None and len(self.class_thresholds) != self.n_classes:
+            got = f"{len(self.class_thresholds)} entries"
+            raise invalid("class_thresholds", f"have one entry for each of the {self.n_classes} classes", got)
         self._check_thresholds()
-        if self.target_accuracy is not None:
-            fraction("target_accuracy", self.target_accuracy)
-        if self.confidence is not None:
-            fraction("confidence", self.confidence)
-        self._check_clusters()
-
-    def _check_thresholds(self) -> None:
-        of_groups = dict(self.group_thresholds or ())
-        kinds = (self.threshold, self.class_thresholds, self.group_thresholds)
-        if sum(kind is not None for kind in kinds) > 1:
-            raise invalid("threshold", "be None beside class_thresholds or group_thresholds", self.threshold)
-        if self.group_thresholds is not None and self.groups is None:
-            raise invalid("groups", "name the column of group_thresholds", self.groups)
-        check_score(self.score)
-        for value in (self.threshold, *(self.class_thresholds or ()), *of_groups.values()):
-            if value is not None and is_bounded(self.score):
-                fraction("threshold", value, ends=True)
-            elif value is not None and not math.isfinite(number("threshold", value)):
-                raise invalid("threshold", "be finite", value)
-
-    def _check_clusters(self) -> None:
+        for name in ("target_accuracy", "confidence"):
+            if getattr(self, name) is not None:
+                fraction(name, getattr(self, name))
         known = [value is not None for value in (self.clusters, self.cluster_column, self.largest_cluster)]
         if any(known) and not all(known):
             wanted = "be given together, or none of them"
@@ -273,12 +245,19 @@ class RoutingRule(Displayed, Part):
         if self.largest_cluster is not None:
             whole("largest_cluster", self.largest_cluster, 1)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything that `from_dict` needs, as plain JSON values."""
-        content = super().to_dict()
-        if self.costs is not None and self.costs.matrix is None:
-            del content["costs"]["matrix"]
-        return content
+    def _check_thresholds(self) -> None:
+        kinds = (self.threshold, self.class_thresholds, self.group_thresholds)
+        if sum(kind is not None for kind in kinds) > 1:
+            raise invalid("threshold", "be None beside class_thresholds or group_thresholds", self.threshold)
+        if self.group_thresholds is not None and self.groups is None:
+            raise invalid("groups", "name the column of group_thresholds", self.groups)
+        check_score(self.score)
+        of_groups = dict(self.group_thresholds or ())
+        for value in (self.threshold, *(self.class_thresholds or ()), *of_groups.values()):
+            if value is not None and is_bounded(self.score):
+                fraction("threshold", value, ends=True)
+            elif value is not None and not math.isfinite(number("threshold", value)):
+                raise invalid("threshold", "be finite", value)
 
     @property
     def thresholds(self) -> NDArray[np.float64]:
@@ -320,18 +299,12 @@ class RoutingRule(Displayed, Part):
 
     def decide_all(self, predictions: Predictions) -> Routed:
         """Decide calibrated predictions that are in the rule's order of classes, block by block."""
-        groups = None
-        if self.group_thresholds is not None:
-            groups = predictions.extras.get(self.groups or "")
+        groups = predictions.extras.get(self.groups or "")
         if not predictions.has_all_classes:
             return self.decide_answers(predictions.predicted, predictions.confidence, predictions.kind, groups)
-        parts = []
-        for rows, block in predictions.chunks():
-            if groups is None:
-                parts.append(self.decide(block))
-            else:
-                parts.append(self.decide(block, groups[rows]))
-        return Routed.joined(parts)
+        return Routed.joined(
+            self.decide(block, None if groups is None else groups[rows]) for rows, block in predictions.chunks()
+        )
 
     def probabilities(self, scores: Any, kind: Kind, *, precision: Precision | None = None) -> NDArray[np.float64]:
         """Check scores and return them as float64 probabilities, shape (n, K).
@@ -410,97 +383,53 @@ class RoutingRule(Displayed, Part):
         known = {name for name, _ in self.group_thresholds or ()}
         return sum(str(name) not in known for name in groups.tolist())
 
-    # -- for people ----------------------------------------------------------------------------------------------
-
-    def describe(self) -> str:
-        """The note, thresholds, evidence, groups and costs as lines of text."""
-        lines = [self.note]
-        if self.class_thresholds is not None or self.group_thresholds is not None:
-            named = self._named_thresholds()
-            if len(named) > FEW:
-                never = sum(value == "never automated" for _, value in named)
-                lines.append(f"{len(named):,} thresholds, {never:,} of them never automate. The ten largest:")
-                automated = [pair for pair in named if pair[1] != "never automated"]
-                named = sorted(automated, key=lambda pair: -float(pair[1]))[:10]
-            lines += [f"  {name}: {value}" for name, value in named]
-        elif self.threshold is not None:
-            lines.append(f"Threshold: {told_apart([self.threshold])[0]}{self._scored()}")
-        evidence = self.evidence
-        if self.automates and evidence is not None:
-            share = percent(evidence.automated, evidence.cases)
-            lines.append(
-                f"Automated: {evidence.automated:,} of {evidence.cases:,} cases ({share}), {evidence.errors:,} wrong."
-            )
-            low, high = 1000 * (1 - evidence.automation_high), 1000 * (1 - evidence.automation_low)
-            lines.append(f"Of 1,000 cases a person sees {self.review_per_1000:.0f} ({low:.0f} to {high:.0f}).")
-        if self.group_evidence is not None:
-            lines.append(self._group_table())
-        if self.costs is not None:
-            mine, all_reviewed = self.costs.per_1000, self.costs.per_1000_all_review
-            lines.append(f"Cost per 1,000 cases: {mine:.1f}; {all_reviewed:.1f} if a person sees all.")
-        return "\n".join(lines)
-
     def overview_rows(self) -> list[tuple[str, object]]:
         """What it promises and what it was chosen on, one line each."""
         rows: list[tuple[str, object]] = []
-        if self.target_accuracy is not None and self.confidence is not None:
+        if self.target_accuracy is not None and self.confidence is not None and self.automates:
             rows.append(("promised accuracy", f"{self.target_accuracy:g}, with probability {self.confidence:g}"))
-        named = self._named_thresholds()
-        if named:
-            rows += [(f"threshold of {name}", value) for name, value in named[:FEW]]
-            if len(named) > FEW:
-                kind = "classes" if self.group_thresholds is None else "groups"
-                attribute = {"classes": "class_thresholds", "groups": "group_thresholds"}[kind]
-                rows.append((f"{len(named) - FEW:,} more {kind}", f"see {attribute}"))
-        elif self.threshold is None:
-            rows.append(("threshold", "nothing is automated"))
-        else:
-            rows.append(("threshold", f"{told_apart([self.threshold])[0]}{self._scored()}"))
-        if self.evidence is not None:
-            automated, cases = self.evidence.automated, self.evidence.cases
-            rows.append(("automated", f"{automated:,} of {cases:,} cases ({percent(automated, cases)})"))
-            rows.append(("of these wrong", f"{self.evidence.errors:,}"))
+        rows += self._threshold_rows()
+        if (seen := self.evidence) is not None:
+            share = percent(seen.automated, seen.cases)
+            rows.append(("automated", f"{seen.automated:,} of {seen.cases:,} cases ({share}), {seen.errors:,} wrong"))
+        if seen is not None and self.automates:
+            low, high = 1000 * (1 - seen.automation_high), 1000 * (1 - seen.automation_low)
+            rows.append(("of 1,000 cases a person sees", f"{self.review_per_1000:.0f} ({low:.0f} to {high:.0f})"))
         if self.groups is not None:
             rows.append(("promised by group", self.groups))
+        for group in (self.group_evidence or ())[:FEW]:
+            promised = "promised" if group.promised and self.automates else "not promised"
+            counts = f"{group.cases:,} cases, {group.automated:,} automated, {group.errors:,} wrong"
+            rows.append((f"{self.groups or 'group'} {group.name}", f"{counts}; {promised}"))
         if self.costs is not None:
             costs = f"{self.costs.per_1000:.1f}; {self.costs.per_1000_all_review:.1f} if a person sees all"
             rows.append(("cost per 1,000 cases", costs))
-        if self.note:
-            rows.append(("note", self.note))
         return rows
 
-    def _overview(self) -> Table:
-        return Table(f"{self.n_classes} classes", self.overview_rows())
+    def _heading(self) -> str:
+        return f"{self.n_classes} classes"
 
-    def _scored(self) -> str:
-        """Which score the threshold is for, if it is not a probability."""
-        if self.score == "probability":
-            return ""
-        return f" of the score {score_name(self.score)}"
-
-    def _named_thresholds(self) -> list[tuple[str, str]]:
-        """Class or group and its threshold as text; empty for a common threshold."""
-        pairs: Iterable[tuple[str, float | None]] = self.group_thresholds or ()
+    def _threshold_rows(self) -> list[tuple[str, object]]:
+        if self.class_thresholds is None and self.group_thresholds is None:
+            if self.threshold is None:
+                return [("threshold", "nothing is automated")]
+            scored = ""
+            if self.score != "probability":
+                scored = f" of the score {score_name(self.score)}"
+            return [("threshold", f"{told_apart([self.threshold])[0]}{scored}")]
+        pairs, field = list(self.group_thresholds or ()), "group_thresholds"
         if self.class_thresholds is not None:
-            pairs = zip(names_or_numbers(self.class_names, self.n_classes), self.class_thresholds, strict=True)
-        named = []
-        for name, value in pairs:
+            names = names_or_numbers(self.class_names, self.n_classes)
+            pairs, field = list(zip(names, self.class_thresholds, strict=True)), "class_thresholds"
+        rows: list[tuple[str, object]] = []
+        for name, value in pairs[:FEW]:
             text = "never automated"
             if value is not None:
                 text = told_apart([value])[0]
-            named.append((name, text))
-        return named
-
-    def _group_table(self) -> str:
-        rows = []
-        for group in self.group_evidence or ():
-            accuracy = "-"
-            if group.automated:
-                accuracy = f"{100 * (group.automated - group.errors) / group.automated:.2f}"
-            promised = "yes" if group.promised and self.automates else "no"
-            counts = (f"{group.cases:,}", f"{group.automated:,}", f"{group.errors:,}")
-            rows.append((group.name, *counts, accuracy, promised))
-        return plain_table((self.groups or "group", "cases", "automated", "wrong", "accuracy %", "promised"), rows)
+            rows.append((f"threshold of {name}", text))
+        if len(pairs) > FEW:
+            rows.append((f"{len(pairs) - FEW:,} more thresholds", f"see {field}"))
+        return rows
 
 
 def checked_scores(

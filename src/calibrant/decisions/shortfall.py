@@ -197,3 +197,69 @@ def note_nothing(rule: RoutingRule, largest_part: float, cases: int, needed: Nee
         f"{start} {about} {needed.cases:,} cases would be needed {errors} "
         f"(at the very least {fewest:,} automated ones without any error)."
     )
+
+
+def few_errors(confidence: NDArray[np.float64], correct: NDArray[np.bool_], target: float, judged: int) -> bool:
+    """Whether the most confident of these cases, at least `judged`, have no more errors than the target allows."""
+    order = np.argsort(-confidence, kind="stable")
+    cases = np.arange(1, len(order) + 1)
+    # Equal confidences are automated together.
+    last = np.append(np.diff(confidence[order]) != 0, True)[: len(order)]
+    few = np.cumsum(~correct[order]) <= (1.0 - target) * cases
+    return bool((few & last & (cases >= judged)).any())
+
+
+def note_on_groups(rule: RoutingRule, fewest: int, price: int, failing: list[str]) -> str:
+    """For which groups the promise is made, for which it is not, and what that costs in automation.
+
+    Args:
+        rule: With its evidence.
+        fewest: Cases that a group needs.
+        price: How many cases more a promise for all cases together would automate.
+        failing: Groups that do not show the target at any threshold, if nothing is automated.
+    """
+    groups, evidence = rule.group_evidence or (), rule.evidence
+    inside = [group.name for group in groups if group.promised]
+    outside = [group.name for group in groups if not group.promised]
+    sentences = []
+    if inside and evidence is not None and evidence.automated:
+        points = f"{100 * price / evidence.cases:.1f} points of automation"
+        sentences += [
+            f"It is promised for all cases and for each of {len(inside)} groups ({_listed(inside)}).",
+            f"Against a promise for all cases together that costs {points}.",
+        ]
+    elif inside:
+        why = "no threshold passes in all of them"
+        if failing:
+            why = f"{_listed(failing)} do not show it at any threshold"
+        sentences.append(f"It was asked for each of {len(inside)} groups: {why}.")
+    if outside:
+        sentences.append(
+            f"Nothing is promised for {_listed(outside)} alone: fewer than {fewest:,} cases cannot show it; "
+            "the promise covers their cases only as part of all."
+        )
+    return " ".join(sentences)
+
+
+def note_per_group(rule: RoutingRule, shared: float, *, together: bool) -> str:
+    """In which groups something is promised, and which share one threshold for all groups would automate."""
+    groups, evidence = rule.group_evidence or (), rule.evidence
+    promised = [group.name for group in groups if group.promised]
+    if not promised or evidence is None:
+        return f"No threshold can be promised in any of the {len(groups)} groups of {rule.groups!r}."
+    accuracy, confidence = _promise(rule).split(" with ")
+    way = "in each group by itself"
+    if together:
+        way = "in all of these groups together"
+    return (
+        f"What is automated has {accuracy} in {len(promised)} of {len(groups)} groups of {rule.groups!r} "
+        f"({_listed(promised)}), {way} with {confidence}; the other groups go to a person. "
+        f"{100 * evidence.automated / evidence.cases:.1f} % are automated; one threshold for all groups, promised for "
+        f"each, would automate {100 * shared:.1f} %."
+    )
+
+
+def _listed(names: list[str]) -> str:
+    if len(names) > 8:
+        return f"{', '.join(names[:8])} ..."
+    return ", ".join(names)

@@ -7,16 +7,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr
 
 from calibrant.checks import fraction, number
-from calibrant.decisions.bounds import cases_without_error, interval
+from calibrant.decisions.bounds import cases_without_error, interval, tolerance_rank
 from calibrant.decisions.ranking import GIVEN, Score
 from calibrant.decisions.rule import Part, RoutingRule
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import Kind, Predictions, names_or_numbers, require_predictions
 from calibrant.predictions.readings import plain_label, shortened
-from calibrant.tables import Displayed, ShownFields, Table
+from calibrant.tables import ShownFields
 
 # Matrix products round differently in blocks of another size, so that a calibrator may give other last digits. A level
 # that is a little lower lists the same classes all the same, and it keeps the promise.
@@ -24,7 +23,7 @@ _SLACK = 1 - 1e-9
 
 
 @dataclass(frozen=True, repr=False)
-class Shortlist(Displayed, Part):
+class Shortlist(Part):
     """List every class whose probability is at least `least`, and always the most probable one.
 
     A system that names a class and a score may name further candidates (columns `predicted_2`, `confidence_2` and so
@@ -42,7 +41,6 @@ class Shortlist(Displayed, Part):
     """
 
     _what: ClassVar[str] = "shortlist"
-    _optional: ClassVar[tuple[str, ...]] = ("score",)
 
     least: float
     n_classes: int
@@ -90,7 +88,8 @@ class Shortlist(Displayed, Part):
 
     def holds_true(self, predictions: Predictions) -> NDArray[np.bool_]:
         """Whether the true class of each case is listed."""
-        return np.concatenate([self._holds(*block) for block in _scores_and_targets(predictions)])
+        everyone = np.ones(len(predictions), dtype=np.bool_)
+        return np.concatenate([self._holds(*block) for block in _scores_and_targets(predictions, everyone)])
 
     def _holds(self, scores: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.bool_]:
         return self.within(scores)[np.arange(len(scores)), targets] & (targets >= 0)
@@ -118,10 +117,7 @@ class Shortlist(Displayed, Part):
             raise invalid("class_names of the shortlist", f"be the rule's ({theirs})", ours, way_out)
         reader = self.reader()
         if not np.array_equal(reader.thresholds, rule.thresholds) or reader.score != rule.score:
-            got = "none, since it was made for all cases"
-            if reader.automates:
-                got = "those of another rule"
-            raise invalid("thresholds of the shortlist", "be the rule's", got, way_out)
+            raise invalid("thresholds of the shortlist", "be the rule's", "those of another rule or of none", way_out)
 
     def reader(self) -> RoutingRule:
         """A rule that sends to a person what the promise is for; it also checks scores."""
@@ -133,45 +129,18 @@ class Shortlist(Displayed, Part):
             score=self.score,
         )
 
-    def describe(self) -> str:
-        """What was chosen, and on what, as lines of text."""
-        lines = [self.note]
-        if self.least > 0:
-            level = f"{self.least:.6f} or more"
-            lines.append(f"Listed: the predicted class, and every other one with a confidence of {level}.")
-        lines.append(f"Of {self.cases:,} cases {self.missed:,} have their true class off the list.")
-        return "\n".join(lines)
-
-    def describe_check(self, check: "ShortlistCheck") -> str:
-        """Whether the promise held for new cases that went to a person."""
-        if check.covered is None:
-            return "No case goes to a person: nothing is said of the shortlist."
-        verdict = "is contradicted"
-        if check.covered >= self.coverage:
-            verdict = "holds"
-        elif check.held:
-            verdict = "is missed, but by no more than chance"
-        return (
-            f"Shortlists of {check.mean_length:.2f} classes hold the true one in {100 * check.covered:.2f} % of "
-            f"{check.cases:,} cases ({100 * check.low:.2f} to {100 * check.high:.2f} %): "
-            f"the promised share of {100 * self.coverage:.6g} % {verdict}."
-        )
-
     def overview_rows(self) -> list[tuple[str, object]]:
         """What it promises and what it was chosen on, one line each."""
-        rows: list[tuple[str, object]] = [
+        return [
             ("promised coverage", f"{self.coverage:g}, with probability {self.confidence:g}"),
             ("least confidence", f"{self.least:.6f}"),
             ("chosen on", f"{self.cases:,} cases"),
             ("true class not listed", f"{self.missed:,}"),
             ("mean length", f"{self.mean_length:.2f}"),
         ]
-        if self.note:
-            rows.append(("note", self.note))
-        return rows
 
-    def _overview(self) -> Table:
-        return Table(f"{self.n_classes} classes", self.overview_rows())
+    def _heading(self) -> str:
+        return f"{self.n_classes} classes"
 
 
 def choose_shortlist(
@@ -209,31 +178,36 @@ def choose_shortlist(
     score: Score = {"score": GIVEN}.get(stated.kind, "probability")
     reader = rule or RoutingRule(None, stated.n_classes, class_names=stated.class_names, score=score)
     predictions = reader.in_own_order(predictions)
-    scores = np.sort(_of_true_classes(predictions, reader))
-    rank, least = _rank(len(scores), coverage, confidence), 0.0
+    of_true = [
+        np.where(targets < 0, -np.inf, scores[np.arange(len(scores)), targets])
+        for scores, targets in _scores_and_targets(predictions, ~reader.decide_all(predictions).automate)
+    ]
+    ranked = np.sort(np.concatenate(of_true))
+    rank, least = tolerance_rank(len(ranked), 1 - coverage, 1 - confidence), 0.0
     if not predictions.has_all_classes:
-        least = _least_of_candidates(predictions, scores, rank, coverage)
+        least = _least_of_candidates(predictions, ranked, rank, coverage)
     elif rank:
-        least = min(_SLACK * float(scores[rank - 1]), 1.0)  # rounded probabilities may be a little more than 1
+        least = min(_SLACK * float(ranked[rank - 1]), 1.0)  # rounded probabilities may be a little more than 1
     draft = Shortlist(
         least,
         reader.n_classes,
         coverage,
         confidence,
         reader.class_names,
+        fitted_on=predictions.origin.sha256,
         threshold=reader.threshold,
         class_thresholds=reader.class_thresholds,
         score=reader.score,
     )
     cases, missed, length = _evidence(draft, predictions)
+    among = "candidates"
+    if predictions.has_all_classes:
+        among = f"of {draft.n_classes} classes"
     which = "cases"
     if rule is not None:
         which = "cases that go to a person"
-    note = _note(draft, rank, cases, f"{length:.2f} candidates", which)
-    if predictions.has_all_classes:
-        note = _note(draft, rank, cases, f"{length:.2f} of {draft.n_classes} classes", which)
-    digest = predictions.origin.sha256
-    return replace(draft, cases=cases, missed=missed, mean_length=length, note=note, fitted_on=digest)
+    note = _note(draft, rank, cases, f"{length:.2f} {among}", which)
+    return replace(draft, cases=cases, missed=missed, mean_length=length, note=note)
 
 
 @dataclass(frozen=True)
@@ -241,12 +215,14 @@ class ShortlistCheck(ShownFields):
     """What new cases say about a shortlist's promise.
 
     Attributes:
+        coverage: The promised share.
         cases, missed: Labelled cases that go to a person, and those of them whose true class is off the list.
         covered, low, high: Share of them whose true class is listed, None without cases, and its interval.
         mean_length: Mean number of classes listed.
         held: False if the whole interval lies below the promised share.
     """
 
+    coverage: float
     cases: int
     missed: int
     covered: float | None
@@ -254,6 +230,21 @@ class ShortlistCheck(ShownFields):
     high: float
     mean_length: float
     held: bool
+
+    def describe(self) -> str:
+        """Whether the promise held for new cases that went to a person."""
+        if self.covered is None:
+            return "No case goes to a person: nothing is said of the shortlist."
+        verdict = "is contradicted"
+        if self.covered >= self.coverage:
+            verdict = "holds"
+        elif self.held:
+            verdict = "is missed, but by no more than chance"
+        return (
+            f"Shortlists of {self.mean_length:.2f} classes hold the true one in {100 * self.covered:.2f} % of "
+            f"{self.cases:,} cases ({100 * self.low:.2f} to {100 * self.high:.2f} %): "
+            f"the promised share of {100 * self.coverage:.6g} % {verdict}."
+        )
 
 
 def check_shortlist(
@@ -272,27 +263,7 @@ def check_shortlist(
     if cases:
         covered = (cases - missed) / cases
     held = bool(high >= shortlist.coverage)
-    return ShortlistCheck(cases, missed, covered, float(low), float(high), length, held)
-
-
-def _rank(cases: int, coverage: float, confidence: float) -> int:
-    """The largest k with P(Binomial(cases, 1 - coverage) < k) at most 1 - confidence; 0 if there is none."""
-    low, high = 0, cases + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if bdtr(middle - 1, cases, 1 - coverage) <= 1 - confidence:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def _of_true_classes(predictions: Predictions, reader: RoutingRule) -> NDArray[np.float64]:
-    """The probability of the true class of each case that goes to a person."""
-    found = []
-    for scores, targets in _reviewed(predictions, reader):
-        found.append(np.where(targets < 0, -np.inf, scores[np.arange(len(scores)), targets]))
-    return np.concatenate(found)
+    return ShortlistCheck(shortlist.coverage, cases, missed, covered, float(low), float(high), length, held)
 
 
 def _least_of_candidates(predictions: Predictions, scores: NDArray[np.float64], rank: int, coverage: float) -> float:
@@ -309,39 +280,26 @@ def _least_of_candidates(predictions: Predictions, scores: NDArray[np.float64], 
 
 def _evidence(shortlist: Shortlist, predictions: Predictions) -> tuple[int, int, float]:
     """Cases that go to a person, how many of them miss their true class, and the mean length of their lists."""
-    cases = missed = length = 0
-    for scores, targets in _reviewed(predictions, shortlist.reader()):
-        cases += len(scores)
+    reviewed = ~shortlist.reader().decide_all(predictions).automate
+    cases, missed, length = int(reviewed.sum()), 0, 0
+    for scores, targets in _scores_and_targets(predictions, reviewed):
         missed += int((~shortlist._holds(scores, targets)).sum())  # noqa: SLF001 (the same module)
         length += int(shortlist.within(scores).sum())
     return cases, missed, length / max(cases, 1)
 
 
-_Block = tuple[NDArray[np.float64], NDArray[np.int64]]
-
-
-def _reviewed(predictions: Predictions, reader: RoutingRule) -> Iterator[_Block]:
-    """Scores and targets of what goes to a person, block by block."""
-    if not predictions.has_all_classes:
-        kept = ~reader.decide_all(predictions).automate
-        for scores, targets in _scores_and_targets(predictions):
-            yield scores[kept], targets[kept]
-        return
-    for scores, targets in _scores_and_targets(predictions):
-        kept = ~reader.decide(scores).automate
-        yield scores[kept], targets[kept]
-
-
-def _scores_and_targets(predictions: Predictions) -> Iterator[_Block]:
-    """What can be listed for each case, and the column of its true class, -1 if it has none, block by block."""
+def _scores_and_targets(
+    predictions: Predictions, kept: NDArray[np.bool_]
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+    """What can be listed for some cases, and the column of their true class, -1 if it has none, block by block."""
     if predictions.has_all_classes:
         for part, probabilities in predictions.chunks():
-            yield probabilities, predictions.targets[part]
+            yield probabilities[kept[part]], predictions.targets[part][kept[part]]
         return
     scores, names = candidates(predictions)
     classes = np.array(names_or_numbers(predictions.class_names, predictions.n_classes), dtype=object)
     is_true = (names == classes[predictions.targets][:, None]) & (scores > -np.inf)
-    yield scores, np.where(is_true.any(axis=1), is_true.argmax(axis=1), -1)
+    yield scores[kept], np.where(is_true.any(axis=1), is_true.argmax(axis=1), -1)[kept]
 
 
 def candidate_columns(columns: Collection[str]) -> list[tuple[str, str]]:

@@ -91,7 +91,7 @@ def judge(
     policy.save(place / FILE_NAME)
     page = write_report({name: shown}, place / "report.html", policy=policy)
     calibrated = policy.calibrate(shown)
-    warn_if_worse(shown, calibrated, used=("temperature", "best"))  # there is no other method to take here
+    warn_if_worse(shown, calibrated)
     return Judgement(policy, evaluate(shown), evaluate(calibrated), page)
 
 
