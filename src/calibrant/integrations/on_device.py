@@ -1,6 +1,7 @@
 """What runs on a device: a fitted calibrator inside a network, and sums over bins of a batch inside a training step."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Self
 
 import torch
@@ -11,6 +12,8 @@ from calibrant.calibration.operations import Recorder
 from calibrant.checks import as_array
 from calibrant.errors import invalid
 
+# Comparisons of a batch with all edges: up to so many, they cost less than waking the threads of a search.
+_SMALL_BATCH = 2**15
 _TYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
 
 
@@ -103,19 +106,45 @@ def accumulate_bins(
     (int64), sums of confidence (float64) and of correct (int64), each of shape (n_bins,); with float64 `weights` all
     three are float64.
     """
-    wide = confidence.double()
-    index = torch.bucketize(wide, device_edges(n_bins, confidence.dtype, confidence.device))
-    count = torch.ones_like(wide) if weights is None else weights
-    terms = (count, count * wide, count * correct)
-    if confidence.device.type == "cpu":
-        counts, sums, right = (torch.bincount(index, term, n_bins) for term in terms)
+    # Cached on the CPU alone: memory of a captured CUDA graph must not outlive it.
+    make_edges = _host_edges if confidence.device.type == "cpu" else device_edges
+    edges = make_edges(n_bins, confidence.dtype, confidence.device)
+    wide = confidence.to(torch.float64)
+    if confidence.device.type == "cpu" and wide.numel() * len(edges) <= _SMALL_BATCH:
+        index = (wide > edges.unsqueeze(1)).sum(dim=0)
     else:
-        # On a GPU, bincount adds atomically, in an order that changes between runs.
-        member = (index.unsqueeze(0) == torch.arange(n_bins, device=index.device).unsqueeze(1)).double()
-        counts, sums, right = (member @ torch.stack(terms, dim=1)).unbind(dim=1)
+        index = torch.bucketize(wide, edges)
+    if weights is None and confidence.device.type == "cpu":
+        # Wrong and right rows apart: one count serves both.
+        counts = torch.bincount(2 * index + correct, minlength=2 * n_bins).view(n_bins, 2)
+        return counts.sum(dim=1), torch.bincount(index, wide, n_bins), counts[:, 1]
     if weights is None:
-        return counts.long(), sums, right.long()
-    return counts, sums, right
+        terms = torch.ones_like(index), wide, correct.to(torch.int64)
+    else:
+        terms = weights, weights * wide, weights * correct
+    # On a GPU, bincount adds atomically, in an order that changes between runs.
+    add = add_by_count if confidence.device.type == "cpu" else add_by_product
+    return add(index, *terms, n_bins)
+
+
+def add_by_count(
+    index: Tensor, count: Tensor, sums: Tensor, right: Tensor, n_bins: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Add the values of each bin one after the other, on the CPU; unlike scatter, this wakes no threads."""
+
+    def added(values: Tensor) -> Tensor:
+        return torch.bincount(index, values, n_bins).to(values.dtype)
+
+    return added(count), added(sums), added(right)
+
+
+def add_by_product(
+    index: Tensor, count: Tensor, sums: Tensor, right: Tensor, n_bins: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same by a product with the membership matrix."""
+    member = (index.unsqueeze(0) == torch.arange(n_bins, device=index.device).unsqueeze(1)).to(torch.float64)
+    total = member @ torch.stack([values.to(torch.float64) for values in (count, sums, right)], dim=1)
+    return total[:, 0].to(count.dtype), total[:, 1], total[:, 2].to(right.dtype)
 
 
 def device_edges(n_bins: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -123,3 +152,6 @@ def device_edges(n_bins: int, dtype: torch.dtype, device: torch.device) -> Tenso
     steps = torch.arange(1, n_bins, dtype=torch.float64, device=device)
     # Divided by a tensor: division by a Python number becomes, on CUDA, a multiplication by a rounded inverse.
     return (steps / torch.full_like(steps, n_bins)).to(dtype).to(torch.float64)
+
+
+_host_edges = lru_cache(maxsize=64)(device_edges)
