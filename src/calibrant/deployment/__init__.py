@@ -14,7 +14,6 @@ from calibrant.deployment.http import create_app, serve_model
 from calibrant.deployment.log import DecisionLog
 from calibrant.deployment.monitor_stream import Stream, read_reference, read_stream
 from calibrant.deployment.monitor_text import advice, describe, headline
-from calibrant.deployment.networks import fold_temperature
 from calibrant.deployment.onnx_export import Exported, export_labels, export_onnx
 from calibrant.deployment.signals import GroupShare, Signal
 from calibrant.deployment.watch import Watched, watch, watch_labels
@@ -38,7 +37,6 @@ __all__ = [
     "describe",
     "export_labels",
     "export_onnx",
-    "fold_temperature",
     "headline",
     "promise_capital",
     "read_reference",

@@ -46,8 +46,7 @@ class Decider:
 
     Args:
         model: A classifier that gives logits; it is put in evaluation mode.
-        example: Cases that show the inputs: one tensor (n, ...), a sequence of them, or tensors by name, which the
-            model then gets by name.
+        example: Cases that show the inputs: one tensor (n, ...), or tensors by name, which the model then gets by name.
         policy: A policy or its file; without one every case goes to a person.
         class_names: Names of the classes; the policy's by default.
         ranges: Smallest and largest number of inputs by name; as found in the example by default (`read_specs`).

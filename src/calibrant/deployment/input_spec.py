@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import as_array
-from calibrant.errors import did_you_mean, invalid
+from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.predictions import Npz
 
 Arrays = dict[str, NDArray[Any]]
@@ -20,7 +21,6 @@ IMAGES, INPUTS = "images", "inputs"
 IMAGE_SLACK = 1e-3
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _TYPES = ("float32", "float64", "int64", "int32")
-_JSON_KINDS = {str: "text", bool: "true or false", type(None): "null", dict: "an object", list: "a list"}
 
 
 @dataclass(frozen=True)
@@ -53,21 +53,22 @@ class InputSpec:
         try:
             array = np.asarray(values)
         except (ValueError, TypeError, OverflowError) as error:
-            rule = "be numbers in rows of equal length"
-            raise invalid(f"input {self.name!r}", rule, type(values).__name__) from error
-        kinds, wanted = "iuf", "numbers"
-        if self.whole:
-            kinds, wanted = "iu", "whole numbers"
-        if array.dtype.kind not in kinds:
-            raise invalid(f"input {self.name!r}", f"hold {wanted}", f"dtype {array.dtype}")
+            raise self.refuse(type(values).__name__) from error
+        if array.dtype.kind not in "iuf" or (self.whole and array.dtype.kind == "f"):
+            raise self.refuse(f"dtype {array.dtype}")
         if array.ndim == 0 or array.shape[1:] != self.shape:
-            raise invalid(f"input {self.name!r}", f"have the shape {self.shape_in_words}", array.shape)
+            raise self.refuse(array.shape)
         if self.whole and array.size:
             limits = np.iinfo(self.dtype)
             if array.min() < limits.min or array.max() > limits.max:
                 raise invalid(f"input {self.name!r}", f"hold numbers of {self.dtype}", "larger ones")
         with np.errstate(over="ignore"):
             return np.ascontiguousarray(array, dtype=self.dtype)
+
+    def refuse(self, found: object) -> InvalidInput:
+        """The error for what has another type or shape."""
+        numbers = "whole numbers" if self.whole else "numbers"
+        return invalid(f"input {self.name!r}", f"be {numbers} in rows of the shape {self.shape_in_words}", found)
 
     def inside(self, array: NDArray[Any]) -> NDArray[np.bool_]:
         """Which cases lie in the range; one with NaN does not."""
@@ -99,16 +100,13 @@ def arrange(specs: Sequence[InputSpec], given: Any) -> Arrays:
 
 def _named(specs: Sequence[InputSpec], given: Any) -> Mapping[str, Any]:
     names = [spec.name for spec in specs]
-    if not isinstance(given, Mapping):
-        if len(names) > 1:
-            raise invalid("inputs", f"be given by name ({', '.join(names)})", type(given).__name__)
+    if not isinstance(given, Mapping) and len(names) == 1:
         return {names[0]: given}
-    for name in given:
-        if name not in names:
-            raise invalid("inputs", "be those of the model", repr(name), did_you_mean(name, names))
-    for name in names:
-        if name not in given:
-            raise invalid("inputs", f"hold {name!r}", f"{', '.join(map(str, given)) or 'nothing'}")
+    known = []
+    if isinstance(given, Mapping):
+        known = list(map(str, given))
+    if set(known) != set(names):
+        raise invalid("inputs", f"be given by name ({', '.join(names)})", ", ".join(known) or type(given).__name__)
     return given
 
 
@@ -117,36 +115,20 @@ def _check_rows(spec: InputSpec, values: Any) -> None:
 
     NumPy stores every text with the length of the longest: a megabyte of text among a thousand cases takes gigabytes.
     """
-    argument = f"input {spec.name!r}"
-    has_shape = f"have the shape {spec.shape_in_words}"
-    rows = [values]
-    sizes: list[int] = []
-    for depth in range(len(spec.shape) + 1):
-        lengths: set[int] = set()
-        below: list[Any] = []
-        for row in rows:
-            if isinstance(row, np.ndarray) or hasattr(row, "detach"):
-                continue  # its type and shape are checked later
-            if isinstance(row, int | float) and not isinstance(row, bool):
-                raise invalid(argument, has_shape, tuple(sizes))
+    level = [values]
+    for size in (None, *spec.shape):
+        if all(isinstance(row, np.ndarray) or hasattr(row, "detach") for row in level):
+            return  # their types and shapes are checked later
+        for row in level:
             if not isinstance(row, list | tuple):
-                raise invalid(argument, "hold numbers in rows", _in_words(type(row)))
-            lengths.add(len(row))
-            below.extend(row)
-        if len(lengths) > 1:
-            raise invalid(argument, "be numbers in rows of equal length", f"{min(lengths)} and {max(lengths)}")
-        sizes += lengths
-        if depth and lengths and lengths != {spec.shape[depth - 1]}:
-            raise invalid(argument, has_shape, tuple(sizes))
-        rows = below
-    for kind in set(map(type, rows)):
+                raise spec.refuse(type(row).__name__)
+            if size is not None and len(row) != size:
+                raise spec.refuse(f"a row of {len(row)}")
+        level = list(chain.from_iterable(level))
+    for kind in set(map(type, level)):
         numeric = issubclass(kind, int | float | np.number | np.ndarray) or hasattr(kind, "detach")
         if kind is bool or not numeric:
-            raise invalid(argument, "hold numbers", _in_words(kind))
-
-
-def _in_words(kind: type) -> str:
-    return _JSON_KINDS.get(kind, kind.__name__)
+            raise spec.refuse(kind.__name__)
 
 
 def read_specs(example: Mapping[str, Any], ranges: Mapping[str, tuple[float, float]] | None) -> tuple[InputSpec, ...]:

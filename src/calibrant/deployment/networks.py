@@ -3,9 +3,7 @@
 torch is imported only if a module is given.
 """
 
-import copy
 import hashlib
-import inspect
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.checks import positive
 from calibrant.deployment.input_spec import IMAGES, INPUTS, Arrays, InputSpec, read_specs
 from calibrant.deployment.onnx_file import library, open_session
 from calibrant.errors import InvalidInput, invalid, one_line
+from calibrant.files import reading
 from calibrant.own_code import load, own_code_at_work
 
 if TYPE_CHECKING:
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
 Score = Callable[[Arrays], NDArray[Any]]
 _EXPORT_IT = "Export a model of another kind with export_onnx, and open the file with Decider.load."
-_ROUNDING = 1e-5
 # The oldest that has every operator of the policy.
 _OPSET = 18
 
@@ -85,22 +82,16 @@ def as_network(model: "nn.Module", names: Sequence[str], *, by_name: bool) -> "n
     return Network()
 
 
-def input_names(model: "nn.Module", example: Any) -> tuple[dict[str, "Tensor"], bool]:
-    """An example as tensors by name, and whether the model is called by name.
-
-    A sequence of tensors is named as the parameters of `forward`.
-    """
+def input_names(example: Any) -> dict[str, "Tensor"]:
+    """An example as tensors by name. One without names holds images or the only input."""
     import torch
 
     if isinstance(example, Mapping):
-        return {name: torch.as_tensor(values) for name, values in example.items()}, True
-    if isinstance(example, Sequence):
-        parameters = list(inspect.signature(model.forward).parameters)
-        return dict(zip(parameters, map(torch.as_tensor, example), strict=False)), False
+        return {name: torch.as_tensor(values) for name, values in example.items()}
     values = torch.as_tensor(example)
     if values.ndim == 4 and values.is_floating_point():
-        return {IMAGES: values}, False
-    return {INPUTS: values}, False
+        return {IMAGES: values}
+    return {INPUTS: values}
 
 
 def prepare(
@@ -111,8 +102,9 @@ def prepare(
         raise invalid("model", "be a torch.nn.Module", type(model).__name__, _EXPORT_IT)
     import torch
 
-    tensors, by_name = input_names(model, example)
+    tensors = input_names(example)
     specs = read_specs(tensors, ranges)
+    by_name = isinstance(example, Mapping)
     network = as_network(model.eval(), [spec.name for spec in specs], by_name=by_name).eval()
     try:
         with torch.no_grad():
@@ -165,74 +157,22 @@ def open_model(factory: str, weights: str | Path | None = None) -> Any:
     make = load(factory, kind="model", trusted=True)
     with own_code_at_work(f"model {factory} raised"):
         model = make()
-    if weights is not None:
-        load_weights(model, weights)
-    return model
-
-
-def load_weights(model: Any, path: str | Path) -> None:
-    """Fill a torch module with the tensors of a `.safetensors` file, which must be just its own."""
+    if weights is None:
+        return model
     if not is_module(model):
         raise invalid("weights", "be left out for what is no torch.nn.Module", type(model).__name__)
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
-        tensors = load_file(path)
-    except FileNotFoundError as error:
-        raise InvalidInput(f"weights {path} do not exist.") from error
-    except (OSError, SafetensorError) as error:
-        raise invalid(f"weights {path}", "be a .safetensors file", one_line(error, most=150)) from error
-    try:
+        with reading(f"weights {weights}"):
+            tensors = load_file(weights)
         model.load_state_dict(tensors)
+    except SafetensorError as error:
+        raise invalid(f"weights {weights}", "be a .safetensors file", one_line(error, most=150)) from error
     except RuntimeError as error:
-        raise InvalidInput(f"weights {path} do not fit the model: {one_line(error, most=250)}") from error
-
-
-def fold_temperature(model: "nn.Module", temperature: float, example: "Tensor") -> "nn.Module":
-    """A copy of a network whose last layer is divided by a temperature, so that its softmax is calibrated.
-
-    Any runtime, export or plain state dict then gives calibrated probabilities. Decisions at a threshold may differ in
-    the last digit from those of a division, so `export_onnx` does not fold a temperature of a policy.
-
-    Args:
-        model: A classifier that ends in a linear layer (or a convolution) with nothing after it but pooling.
-        temperature: Above 0; `TemperatureScaling.temperature_`.
-        example: Inputs as the network takes them; used to find the last layer.
-
-    Raises:
-        InvalidInput: No layer of the network can take the temperature.
-
-    >>> import torch
-    >>> from torch import nn
-    >>> network = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
-    >>> images = torch.rand(2, 1, 2, 2)
-    >>> torch.allclose(fold_temperature(network, 1.5, images)(images), network(images) / 1.5)
-    True
-    """
-    import torch
-    from torch import nn
-
-    positive("temperature", temperature)
-    folded = copy.deepcopy(model).eval()
-    with torch.no_grad():
-        wanted = folded(example) / 2
-        for layer in reversed([layer for layer in folded.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]):
-            # Halving is exact, so it tells the layer whose output is the logits from any other, whatever the
-            # temperature: one near 1 would hardly change anything in a wrong place.
-            _divide(layer, 2.0)
-            found = folded(example)
-            _divide(layer, 0.5)
-            if torch.allclose(found, wanted, rtol=_ROUNDING, atol=_ROUNDING):
-                _divide(layer, temperature)
-                return folded
-    way_out = "Export it with a policy instead: the file then applies the temperature after the network."
-    raise invalid("model", "end in a linear layer that gives the logits", type(model).__name__, way_out)
-
-
-def _divide(layer: "nn.Module", by: float) -> None:
-    for value in layer.parameters():
-        value.copy_(value.double() / by)
+        raise InvalidInput(f"weights {weights} do not fit the model: {one_line(error, most=250)}") from error
+    return model
 
 
 def estimator_scores(estimator: Any) -> Score:
