@@ -9,10 +9,10 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import accumulate, repeat
 from operator import mul
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -81,27 +81,19 @@ class Service:
         self._most_colons = (most_cases + 1) * 300
         # The digests are computed once, not for every answer.
         self.versions = {"model": decider.contents.network, "policy": decider.policy.digest}
-        # Requests that no thread has begun, and the mailboxes of threads without work.
+        # Requests that no thread has begun.
         self._waiting: deque[_Request] = deque()
-        self._idle: list[SimpleQueue[_Request]] = []
-        self._handing_over = threading.Lock()
+        self._for_decisions = ThreadPoolExecutor(_THREADS, thread_name_prefix="decide")
         # Health has a thread of its own: all others may be waiting for a locked log.
         self.for_health = ThreadPoolExecutor(1, thread_name_prefix="health")
         self.for_metrics = ThreadPoolExecutor(1, thread_name_prefix="metrics")
         self.for_log = ThreadPoolExecutor(_THREADS, thread_name_prefix="log")
-        for number in range(_THREADS):
-            threading.Thread(target=self._work, name=f"decide-{number}", daemon=True).start()
 
     async def decide(self, content: bytes) -> bytes:
         """Decide about the cases in a body; returns the answer as JSON."""
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        with self._handing_over:
-            if self._idle:
-                # The thread that worked last: the caches of its core still hold the model. Threads in turn take 1.4
-                # times as long for a request of one case.
-                self._idle.pop().put((content, answer))
-            else:
-                self._waiting.append((content, answer))
+        self._waiting.append((content, answer))
+        self._for_decisions.submit(self._work)
         return await answer
 
     def label(self, content: bytes) -> dict[str, int]:
@@ -141,44 +133,27 @@ class Service:
     # -- threads that decide --------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        mailbox: SimpleQueue[_Request] = SimpleQueue()
-        self._look_for_work(mailbox)
-        while True:
-            requests = [mailbox.get()]
-            scored = []
-            ends = time.perf_counter() + _TOGETHER_S
-            while True:
-                scored.append(self._score(requests[-1][0]))
-                if time.perf_counter() > ends or len(requests) == _MOST_TOGETHER:
-                    break
-                try:
-                    requests.append(self._waiting.popleft())
-                except IndexError:
-                    break
-            futures = [future for _, future in requests]
-            answers = self._decide(scored)
-            unwritten = next((answer for answer in answers if isinstance(answer, OutputError)), None)
-            if unwritten is not None:
-                # Whoever waits behind them would wait as long for the same answer.
-                while self._waiting:
-                    try:
-                        futures.append(self._waiting.popleft()[1])
-                    except IndexError:
-                        break  # another thread took it
-                    answers.append(unwritten)
-            # Before the answers go out: a client that asks again at once shall get the same thread.
-            self._look_for_work(mailbox)
+        """Answer a request that waits, and further ones while little time has passed."""
+        futures: list[asyncio.Future[bytes]] = []
+        scored: list[Scored | Exception] = []
+        ends = time.perf_counter() + _TOGETHER_S
+        while len(futures) < _MOST_TOGETHER and not (futures and time.perf_counter() > ends):
             try:
+                content, future = self._waiting.popleft()
+            except IndexError:
+                break  # other threads took the rest
+            futures.append(future)
+            scored.append(self._score(content))
+        answers = self._decide(scored)
+        unwritten = next((answer for answer in answers if isinstance(answer, OutputError)), None)
+        # Whoever waits behind them would wait as long for the same answer.
+        with suppress(IndexError):
+            while unwritten is not None:
+                futures.append(self._waiting.popleft()[1])
+                answers.append(unwritten)
+        if futures:
+            with suppress(RuntimeError):  # the loop was closed, so nobody waits for an answer
                 futures[0].get_loop().call_soon_threadsafe(_deliver, futures, answers)
-            except RuntimeError:
-                return  # the loop was closed, so nobody waits for an answer
-
-    def _look_for_work(self, mailbox: "SimpleQueue[_Request]") -> None:
-        with self._handing_over:
-            if self._waiting:
-                mailbox.put(self._waiting.popleft())
-            else:
-                self._idle.append(mailbox)
 
     def _score(self, content: bytes) -> Scored | Exception:
         try:
@@ -200,10 +175,7 @@ class Service:
             raise TooLarge(f"{limit}, got many more lists or names.")
 
     def _check_number(self, inputs: Any) -> None:
-        arrays = [inputs]
-        if isinstance(inputs, dict):
-            arrays = list(inputs.values())
-        for rows in arrays:
+        for rows in inputs.values() if isinstance(inputs, dict) else [inputs]:
             if isinstance(rows, list) and len(rows) > self.most_cases:
                 raise TooLarge(f"a request must hold at most {self.most_cases:,} cases, got {len(rows):,}.")
 
