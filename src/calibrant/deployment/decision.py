@@ -172,16 +172,6 @@ class Decision(ShownFields):
                 row[name] = _ENCODER.encode(dict(value) if isinstance(value, Mapping) else value)
         return row
 
-    @classmethod
-    def from_row(cls, row: Any) -> Self:
-        """The decision in a row of a log."""
-        values = {name: getattr(row, name) for name in COLUMNS}
-        with undamaged():
-            for name in _AS_JSON:
-                values[name] = json.loads(values[name])
-            values["shortlist"] = tuple(values["shortlist"])
-        return cls(**values)
-
 
 COLUMNS = {each.name: each.type for each in fields(Decision)}
 """Fields of a decision and their types. A log has a column for each; those of no simple type are JSON."""
@@ -262,37 +252,41 @@ class LoggedDecisions(ShownFields):
         return len(self.sequence)
 
     @property
-    def labelled(self) -> NDArray[np.bool_]:
-        """Whether a label has come."""
-        return np.asarray(self.target >= 0)
-
-    @property
     def correct(self) -> NDArray[np.bool_]:
         """Whether a label has come and is the predicted class."""
         return np.asarray(self.target == self.predicted)
 
 
-@dataclass(frozen=True)
-class Logged:
+@dataclass(frozen=True, kw_only=True)
+class Logged(Decision):
     """One decision in a log.
 
     Attributes:
-        decision: The decision.
         sequence: Its number in the log.
         time: When it was logged, UTC.
         policy: Digest of the policy that decided.
         target: The true class, if a label has come.
     """
 
-    decision: Decision
     sequence: int
     time: datetime
     policy: str
     target: int | None
 
+    @classmethod
+    def from_row(cls, row: Any) -> Self:
+        """The decision in a row of the joined tables."""
+        values = {each.name: getattr(row, each.name) for each in fields(cls)}
+        with undamaged():
+            for name in _AS_JSON:
+                values[name] = json.loads(values[name])
+            values["shortlist"] = tuple(values["shortlist"])
+            values["time"] = datetime.fromtimestamp(row.time / 1e6, UTC)
+        return cls(**values)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {**vars(self), **self.decision.to_dict(), "time": self.time.isoformat()}
+        return {**super().to_dict(), "time": self.time.isoformat()}
 
 
 # -- what a log may keep ----------------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ class Service:
         logged = self.log.find(id)
         if logged is None:
             raise UnknownId(f"id {one_line(repr(id), most=100)} was never decided in this log.")
-        return {**logged.to_dict(), **self.decider.to_dict(logged.decision)}
+        return {**logged.to_dict(), **self.decider.to_dict(logged)}
 
     def health(self) -> dict[str, Any]:
         """Whether the service can decide and its log can be written."""
