@@ -294,7 +294,7 @@ def test_the_command_exports_a_module_of_your_own(calibrant, own_module, tmp_pat
         ([*given, "--range", "mask=0:1_000", "-o", "x.onnx"], "range must be written as name=low:high"),
         ([*given, "--range", "mask=0:\N{ARABIC-INDIC DIGIT THREE}", "-o", "x.onnx"], "range must be written"),
         ([*given[:2], "--weights", tmp_path / "policy.json", "-o", "x.onnx"], "be a .safetensors file"),
-        (given, "path and example must be given"),
+        (given, "--example and --out must be given"),
         ([*given, "-o", tmp_path / "w.safetensors"], "which is read here"),
     ]:
         code, _, err = calibrant("export", *arguments)

@@ -205,7 +205,7 @@ def rank_capital(ranks: Floats, *, classes: int | None = None) -> Floats:
     n = len(ranks)
     starts = first_cases(n)
     left = not_begun(starts + 1)
-    players = [(bins, _IMAGINED, ()) for bins in _RESOLUTIONS]
+    players: list[tuple[int, tuple[float, ...], tuple[float, ...]]] = [(bins, _IMAGINED, ()) for bins in _RESOLUTIONS]
     if classes is not None:
         players.append((classes, _IMAGINED_PER_CLASS, _ONE_CLASS_ODDS))
     # The share of a bet does not depend on n. Otherwise a later look would see another capital at an earlier case.

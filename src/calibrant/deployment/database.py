@@ -88,18 +88,14 @@ def url_of(place: str | Path) -> "URL":
     sa = sqlalchemy()
     if isinstance(place, Path) or "://" not in place:
         return cast("URL", sa.URL.create("sqlite", database=str(Path(place).absolute())))
-    kind, _, rest = place.partition(":")
     try:
         url: URL = sa.make_url(place)
     except (sa.exc.ArgumentError, ValueError) as error:
+        kind = place.partition(":")[0]
         raise invalid("decision log", "be a path or a database URL that can be parsed", f"{kind}:...") from error
-    if url.get_backend_name() != "sqlite":
-        return url
-    name = url.database or ":memory:"
-    if kind != "sqlite" or not rest.startswith("///") or "?" in rest or name == ":memory:" or name.startswith("file:"):
-        way_out = "Give the path of the file instead of a URL."
-        raise invalid("decision log", "be a file or a database that lasts", place, way_out)
-    return url.set(database=str(Path(name).absolute()))
+    if url.get_backend_name() == "sqlite":
+        raise invalid("decision log", "be a path or the URL of a server", place, "Give the path of the SQLite file.")
+    return url
 
 
 class Database:

@@ -145,11 +145,17 @@ class Decision(ShownFields):
         """The word that `calibrant route apply` writes."""
         return "auto" if self.automate else "review"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        values = {**vars(self), "decision": self.decision, "shortlist": list(self.shortlist)}
-        del values["automate"]
-        return values
+    def to_dict(self, class_names: Sequence[str]) -> dict[str, Any]:
+        """Plain JSON values, classes by name."""
+        return {
+            "id": self.id,
+            "decision": self.decision,
+            "predicted": self.predicted,
+            "class": class_names[self.predicted],
+            "confidence": self.confidence,
+            "shortlist": [class_names[k] for k in self.shortlist],
+            "reason": self.reason,
+        }
 
     def to_row(self, n_classes: int) -> dict[str, Any]:
         """Values for the columns of a log; what a log cannot keep is refused."""
@@ -284,9 +290,10 @@ class Logged(Decision):
             values["time"] = datetime.fromtimestamp(row.time / 1e6, UTC)
         return cls(**values)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {**super().to_dict(), "time": self.time.isoformat()}
+    def to_dict(self, class_names: Sequence[str]) -> dict[str, Any]:
+        """Plain JSON values, classes by name."""
+        more = {"sequence": self.sequence, "time": self.time.isoformat(), "policy": self.policy, "target": self.target}
+        return {**super().to_dict(class_names), "extras": self.extras, **more}
 
 
 # -- what a log may keep ----------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from calibrant import __version__
 from calibrant.checks import whole
 from calibrant.defaults import MOST_BYTES, MOST_CASES
 from calibrant.deployment.access import Access, is_loopback, read_token
-from calibrant.deployment.decider import Decider, Outside
+from calibrant.deployment.decider import Decider
 from calibrant.deployment.decision import (
     CasesBody,
     ContradictingLabel,
@@ -41,9 +41,9 @@ from calibrant.deployment.decision import (
     UnknownId,
 )
 from calibrant.deployment.onnx_file import library
-from calibrant.deployment.prometheus import CONTENT_TYPE
+from calibrant.deployment.prometheus import CONTENT_TYPE, FOLDER
 from calibrant.deployment.review import ICON, PAGE_POLICY, Review, asset
-from calibrant.deployment.service import ClientGone, Service, TooBusy, TooLarge, TooSlow
+from calibrant.deployment.service import Service, TooBusy, TooLarge, TooSlow
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid, one_line, our_fault
 
 if TYPE_CHECKING:
@@ -66,12 +66,7 @@ _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
     (CalibrantError, 422, "invalid"),
 )
 _DOCS_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1d2430; }
-code, pre { font: 14px/1.45 ui-monospace, monospace; } td, th { text-align: left; padding: .2rem 1rem .2rem 0; }
-h2 { margin-top: 2rem; border-top: 1px solid #ccd; padding-top: 1rem; } td { vertical-align: top; }
-@media (prefers-color-scheme: dark) { body { background: #14181f; color: #dde3ee; } }
-"""
+_STYLE = ":root { color-scheme: light dark } body { font: 16px/1.5 system-ui; max-width: 60rem; margin: 2rem auto }"
 # What the layers before the routes refuse.
 _ALWAYS = (400, 401, 403, 500)
 
@@ -82,7 +77,6 @@ class Settings:
 
     path: str
     log: str | None
-    outside: Outside
     most_cases: int
     most_bytes: int
     token_file: str | None
@@ -92,7 +86,6 @@ class Settings:
     audit: float | None  # None: no review page
     pictures: str | None
     key: str  # the secret of the review page
-    counts: str | None  # folder in which several processes keep what `/metrics` adds up
     parent: int  # the process that ends its workers
 
 
@@ -103,9 +96,8 @@ def create_app(settings: Settings) -> "FastAPI":
     token = None
     if settings.token_file is not None:
         token = read_token(settings.token_file)
-    decider = Decider.load(settings.path, log=settings.log, outside=settings.outside)
-    counts = None if settings.counts is None else Path(settings.counts)
-    service = Service(decider, settings.most_cases, settings.most_bytes, metrics_folder=counts)
+    decider = Decider.load(settings.path, log=settings.log)
+    service = Service(decider, settings.most_cases, settings.most_bytes)
     # The pages of FastAPI load scripts from another site; /docs is a page of ours.
     app: FastAPI = fastapi.FastAPI(
         title="calibrant", version=__version__, description=_describe(decider), docs_url=None, redoc_url=None
@@ -113,13 +105,13 @@ def create_app(settings: Settings) -> "FastAPI":
 
     async def decide(request: Any) -> Any:
         """Decide about cases. They are in the log when the answer comes."""
-        content = await service.with_body(request.receive, service.decide)
+        content = await service.with_body(request, service.decide)
         return responses.Response(content, media_type="application/json")
 
     async def label(request: Any) -> Any:
         """Keep the true classes of cases; all of the labels or none."""
         keep = partial(_in_thread, service.for_log, service.label)
-        return responses.JSONResponse(await service.with_body(request.receive, keep))
+        return responses.JSONResponse(await service.with_body(request, keep))
 
     async def find(id: str) -> Any:  # noqa: A002
         """A decision as it was logged, with its label if one has come."""
@@ -131,7 +123,7 @@ def create_app(settings: Settings) -> "FastAPI":
 
     async def metrics() -> Any:
         """Counts, times, the log and the evidence of the monitor, for Prometheus."""
-        page = await _in_thread(service.for_metrics, service.metrics_page)
+        page = await _in_thread(service.for_metrics, service.metrics.page)
         return responses.Response(page, headers={"content-type": CONTENT_TYPE})
 
     async def docs() -> Any:
@@ -237,12 +229,13 @@ def _route(
 def _answering(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     """A handler that answers errors with one line; a fault of ours is printed, and no traceback goes to the client."""
     responses = library("fastapi.responses", "serve")
+    gone = library("starlette.requests", "serve").ClientDisconnect
 
     @wraps(handler)
     async def answer(*arguments: Any, **named: Any) -> Any:
         try:
             return await handler(*arguments, **named)
-        except ClientGone:
+        except gone:
             return responses.Response(status_code=400)  # nobody gets it
         except Exception as error:  # noqa: BLE001 (the client gets it)
             for kind, status, name in _ERRORS:
@@ -274,35 +267,20 @@ def _describe(decider: Decider) -> str:
 
 def _interface_page(openapi: dict[str, Any]) -> str:
     """The page at /docs for an OpenAPI document, without a script and without anything from another site."""
-    info, schemas = openapi["info"], openapi["components"]["schemas"]
+    info = openapi["info"]
     title = escape(f"{info['title']} {info['version']}")
     parts = [f"<h1>{title}</h1><p>{escape(info['description'])}</p>"]
-    parts.append("<p>As a document for programs: <a href='openapi.json'>openapi.json</a>.</p>")
     for path, methods in openapi["paths"].items():
         for method, operation in methods.items():
-            answers = operation["responses"]
-            schema = schemas[answers["200"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]]
+            statuses = ", ".join(operation["responses"])
             parts.append(f"<h2><code>{method.upper()} {escape(path)}</code></h2>")
-            parts.append(f"<p>{escape(operation['description'])}</p>")
-            if "requestBody" in operation:
-                content = operation["requestBody"]["content"]["application/json"]["schema"]
-                parts.append(f"<h3>Body</h3>{_fields(content)}")
-            parts.append(f"<h3>Answer</h3><p>{escape(schema['description'])}</p>{_fields(schema)}")
-            parts.append(f"<p>Errors: {', '.join(status for status in answers if status != '200')}</p>")
+            parts.append(f"<p>{escape(operation['description'])} Statuses: {statuses}.</p>")
+    parts.append("<h2><a href='openapi.json'>openapi.json</a></h2>")
+    parts.append(f"<pre>{escape(json.dumps(openapi, indent=2))}</pre>")
     return (
         "<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
         f"<title>{title}</title><style>{_STYLE}</style><body>{''.join(parts)}</body></html>"
     )
-
-
-def _fields(schema: dict[str, Any]) -> str:
-    rows = []
-    for name, value in schema.get("properties", {}).items():
-        kinds = [value, *value.get("anyOf", [])]
-        kind = " or ".join(str(each["type"]) for each in kinds if "type" in each)
-        text = value.get("description", "")
-        rows.append(f"<tr><td><code>{escape(name)}</code></td><td>{escape(kind)}</td><td>{escape(text)}</td></tr>")
-    return f"<table>{''.join(rows)}</table>"
 
 
 def serve_model(
@@ -311,7 +289,6 @@ def serve_model(
     host: str = "127.0.0.1",
     port: int = 8000,
     log: str | Path | None = "decisions.db",
-    outside: Outside = "refuse",
     most_cases: int = MOST_CASES,
     most_bytes: int = MOST_BYTES,
     token_file: str | Path | None = None,
@@ -331,12 +308,12 @@ def serve_model(
     uvicorn = library("uvicorn", "serve")
     limits = library("calibrant.deployment.connections", "serve")
     library("fastapi", "serve")
+    whole("workers", workers, 1)
     with closing(_listen(host, port, with_token=token_file is not None)) as listening, TemporaryDirectory() as counts:
         address = listening.getsockname()
         settings = Settings(
             path=str(path),
             log=None if log is None else str(log),
-            outside=outside,
             most_cases=most_cases,
             most_bytes=most_bytes,
             token_file=None if token_file is None else str(token_file),
@@ -346,7 +323,6 @@ def serve_model(
             audit=audit if review else None,
             pictures=None if pictures is None else str(pictures),
             key=token_hex(16),
-            counts=counts if whole("workers", workers, 1) > 1 else None,
             parent=os.getpid(),
         )
         config = {
@@ -363,7 +339,7 @@ def serve_model(
             ready(f"http://{address[0]}:{address[1]}")
         if workers > 1:
             _close(app)
-            os.environ[_WORKER] = json.dumps(asdict(settings))
+            os.environ |= {_WORKER: json.dumps(asdict(settings)), FOLDER: counts}
             run = uvicorn.Config("calibrant.deployment.http:worker_app", factory=True, workers=workers, **config)
             library("uvicorn.supervisors", "serve").Multiprocess(run, sockets=[listening]).run()
             return

@@ -4,16 +4,14 @@ import asyncio
 import json
 import os
 import re
-import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import accumulate, repeat
 from operator import mul
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
@@ -25,6 +23,9 @@ from calibrant.deployment.log import DecisionLog
 from calibrant.deployment.prometheus import Metrics
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, one_line
 from calibrant.files import parse_json
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
 
 # Threads that decide: while one waits for the disk or for a large body, others work.
 _THREADS = max(4, os.cpu_count() or 1)
@@ -42,7 +43,6 @@ _KEY = re.compile(rb'"\s*:')
 _Body = TypeVar("_Body", bound=BaseModel)
 _T = TypeVar("_T")
 _Request = tuple[bytes, asyncio.Future[bytes]]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class TooLarge(InvalidInput):
@@ -57,23 +57,15 @@ class TooSlow(InvalidInput):
     """A body that did not arrive in time."""
 
 
-class ClientGone(Exception):
-    """The client left before its body was complete."""
-
-
 class Service:
-    """What the service answers; the arguments are those of `create_app`."""
+    """What the service answers about at most `most_cases` cases and `most_bytes` bytes in a request."""
 
-    def __init__(
-        self, decider: Decider, most_cases: int, most_bytes: int, *, metrics_folder: Path | None = None
-    ) -> None:
+    def __init__(self, decider: Decider, most_cases: int, most_bytes: int) -> None:
         self.decider = decider
         self.most_cases = whole("most_cases", most_cases, 1)
         self.most_bytes = whole("most_bytes", most_bytes, 1)
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
         self._in_flight = 0  # bytes of large bodies
-        self.metrics = Metrics(metrics_folder)
-        self._counting = threading.Lock()
         # A case has a list per row of its input; ids and extras may have brackets in their text, too.
         per_case = sum(1 + sum(accumulate(spec.shape[:-1], mul)) for spec in decider.contents.inputs)
         self._most_lists = (most_cases + 1) * (per_case + 16)
@@ -83,6 +75,7 @@ class Service:
         self.versions = {"model": decider.contents.network, "policy": decider.policy.digest}
         # Requests that no thread has begun.
         self._waiting: deque[_Request] = deque()
+        self.metrics = Metrics(decider.log, lambda: len(self._waiting))
         self._for_decisions = ThreadPoolExecutor(_THREADS, thread_name_prefix="decide")
         # Health has a thread of its own: all others may be waiting for a locked log.
         self.for_health = ThreadPoolExecutor(1, thread_name_prefix="health")
@@ -110,7 +103,7 @@ class Service:
         logged = self.log.find(id)
         if logged is None:
             raise UnknownId(f"id {one_line(repr(id), most=100)} was never decided in this log.")
-        return {**logged.to_dict(), **self.decider.to_dict(logged)}
+        return self.decider.to_dict(logged)
 
     def health(self) -> dict[str, Any]:
         """Whether the service can decide and its log can be written."""
@@ -118,10 +111,6 @@ class Service:
         if self.decider.log is not None:
             logged = self.decider.log.check()
         return {"status": "ok", **self.versions, "logged": logged}
-
-    def metrics_page(self) -> str:
-        """The page for Prometheus."""
-        return self.metrics.text(self.decider.log, len(self._waiting))
 
     @property
     def log(self) -> DecisionLog:
@@ -204,27 +193,21 @@ class Service:
 
     def _answer(self, decisions: Sequence[Decision]) -> bytes:
         automated = sum(decision.automate for decision in decisions)
-        with self._counting:
-            self.metrics.count_decisions(automated, len(decisions) - automated)
+        self.metrics.count_decisions(automated, len(decisions) - automated)
         shown = [self.decider.to_dict(decision) for decision in decisions]
         return json.dumps({**self.versions, "decisions": shown}, separators=(",", ":")).encode()
 
     # -- bodies ---------------------------------------------------------------------------------------------------
 
-    async def with_body(self, receive: Receive, handle: Callable[[bytes], Awaitable[_T]]) -> _T:
+    async def with_body(self, request: "Request", handle: Callable[[bytes], Awaitable[_T]]) -> _T:
         """Read a body and answer it. Its length and time are limited; large ones are answered a few at a time."""
         parts: list[bytes] = []
         size = held = 0
         try:
             async with asyncio.timeout(BODY_S):
-                more = True
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientGone
-                    parts.append(message.get("body", b""))
-                    more = message.get("more_body", False)
-                    size += len(parts[-1])
+                async for part in request.stream():
+                    parts.append(part)
+                    size += len(part)
                     # Checked while it arrives, so that a refused body does not fill the memory first.
                     if size > self.most_bytes:
                         limit = f"the body must have at most {self.most_bytes:,} bytes"
@@ -232,10 +215,8 @@ class Service:
                     if size > _LARGE:
                         self._in_flight += size - held
                         held = size
-                        if self._in_flight > _MOST_IN_FLIGHT * self.most_bytes:
-                            raise TooBusy(
-                                "too many large bodies are under way. Try again, or send fewer cases at once."
-                            )
+                    if held and self._in_flight > _MOST_IN_FLIGHT * self.most_bytes:
+                        raise TooBusy("too many large bodies are under way. Try again, or send fewer cases at once.")
             content = b"".join(parts)
             if not held:
                 return await handle(content)

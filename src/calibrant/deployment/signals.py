@@ -220,12 +220,12 @@ def promise_signal(
         return Signal(about, group, level, 0, target, None, None, None, 0.0, None, None, None, "", nothing)
     first, last = clusters.first, clusters.last
     errors, sizes = np.add.reduceat((~right).astype(np.int64), first), last - first + 1
-    bet = {"cases": sizes, "largest": clusters.largest}
-    capital = promise_capital(errors, 1.0 - target, **bet)
+    capital = promise_capital(errors, 1.0 - target, cases=sizes, largest=clusters.largest)
     change = None
     over = _first_over(capital, level)
     if over is not None:
-        change = int(first[_likeliest_change(log_ratios(errors, 1.0 - target, **bet), over)])
+        ratios = log_ratios(errors, 1.0 - target, cases=sizes, largest=clusters.largest)
+        change = int(first[_likeliest_change(ratios, over)])
     shown = _shown(len(first))
     total = np.cumsum(errors)[shown]
     low, high = error_bounds(total, last[shown] + 1, level, clusters=shown + 1, largest=clusters.largest)
