@@ -71,12 +71,12 @@ def fresh_run(run_folder, tmp_path):
 def untraced(monkeypatch):
     """Put the weights' name in the place of the ONNX file: which policy belongs into it is decided before."""
 
-    def write(model, path, policy, *_, **__):
+    def write(model, path, *, policy, **_):
         path.write_text(weights_digest(model))
         found = policy_for(10, policy, None)
         return Exported(cases=1, automated=0, largest_difference=0.0, decisions_differ=0, path=path, policy=found)
 
-    monkeypatch.setattr("calibrant.deployment.onnx_export.export_module", write)
+    monkeypatch.setattr("calibrant.deployment.onnx_export.export_onnx", write)
 
 
 @pytest.mark.usefixtures("untraced")

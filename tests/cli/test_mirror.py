@@ -3,7 +3,6 @@
 import shutil
 
 from calibrant.decisions import fit_policy
-from calibrant.deployment import export_onnx
 from calibrant.report import write_report
 from calibrant.training import Run, paper_recipe, train
 
@@ -19,7 +18,7 @@ def test_five_lines_of_python_write_the_files_of_the_commands(calibrant, tmp_pat
     policy.calibrate(run.predictions("test")).save(calibrated)
     policy.calibrator.provenance_ = policy.calibrator.provenance_.applied(test, calibrated)
     policy.save(run.policy_path)
-    export_onnx(run)
+    run.export_to_onnx()
     write_report(run, policy=policy, n_resamples=20)
 
     assert policy.automates

@@ -13,7 +13,7 @@ from calibrant.decisions import (
     evaluate_labels,
     read_labels,
 )
-from calibrant.deployment import export_labels, watch_labels
+from calibrant.deployment import watch_labels
 from calibrant.errors import InvalidInput
 from calibrant.predictions import read_table, table_writer
 from calibrant.report import write_label_report
@@ -83,19 +83,6 @@ def test_file_and_json(rules, tmp_path):
     (tmp_path / "rules.json").write_text(text.replace("0.9", "0.8", 1))
     with pytest.raises(InvalidInput):
         MultiLabel.load(tmp_path / "rules.json")
-
-
-def test_onnx_decides_as_python_does(rules, tmp_path):
-    runtime = pytest.importorskip("onnxruntime")
-    probabilities = draw(1000, 4)[0].astype(np.float32)
-    limits = [value for _, rule in rules.rules for value in (rule.low, rule.upper) if np.isfinite(value)]
-    edges = np.float32(limits)
-    edges = np.concatenate([edges, np.nextafter(edges, np.float32(0)), np.nextafter(edges, np.float32(1)), [0, 1]])
-    probabilities = np.concatenate([probabilities, np.tile(edges[:, None].astype(np.float32), 4)])
-    session = runtime.InferenceSession(export_labels(rules, tmp_path / "labels.onnx"))
-    (numbers,) = session.run(None, {"probabilities": probabilities})
-    words = np.array(["negative", "review", "positive"])[numbers.astype(int) + 1]
-    assert (words == rules.decide(probabilities)).all()
 
 
 def test_monitor_and_check_notice_a_broken_label(rules):

@@ -124,19 +124,19 @@ def test_what_the_model_was_not_exported_for_is_refused(exported):
     decider = Decider.load(exported[0])
     row = [0.0] * 10
     for inputs, message in [
-        ([row[:9]], r"input 'inputs' must have the shape \(n, 10\), got \(1, 9\)"),
-        (row, r"must have the shape \(n, 10\)"),
-        ([row, row[:9]], "be numbers in rows of equal length"),
-        ([["a"] * 10], "hold numbers"),
-        ([[None] * 10], "hold numbers"),
-        ([[True] * 10], "hold numbers"),
+        ([row[:9]], r"input 'inputs' must be numbers in rows of the shape \(n, 10\), got a row of 9"),
+        (row, r"rows of the shape \(n, 10\), got float"),
+        ([row, row[:9]], "got a row of 9"),
+        ([["a"] * 10], "got str"),
+        ([[None] * 10], "got NoneType"),
+        ([[True] * 10], "got bool"),
         ([], r"the shape \(n, 10\)"),
         (np.zeros((0, 10), dtype=np.float32), "hold at least one case"),
         ([row, [*row[:9], 61.0]], "input 'inputs' of case 1 must lie in -60 to 60, which the model was exported"),
         ([[*row[:9], float("nan")]], "input 'inputs' of case 0 must be finite, got nan"),
         ([[*row[:9], 1e60]], "must be finite, got inf"),
-        ({"input": [row]}, "inputs must be those of the model, got 'input'. Did you mean 'inputs'"),
-        ({}, "inputs must hold 'inputs'"),
+        ({"input": [row]}, r"inputs must be given by name \(inputs\), got input"),
+        ({}, r"inputs must be given by name \(inputs\), got dict"),
     ]:
         with pytest.raises(InvalidInput, match=message) as caught:
             decider.decide(inputs)
@@ -290,11 +290,11 @@ def test_the_command_exports_a_module_of_your_own(calibrant, own_module, tmp_pat
     assert not Decider.load(tmp_path / "m.onnx", outside="review").decide({"input_ids": ids, "mask": mask})[0].automate
     for arguments, message in [
         (["--model", "mine:Nothing", "-o", "x.onnx"], "name a function or class"),
-        ([*given[:2], "--weights", tmp_path / "none", "-o", "x.onnx"], "do not exist"),
+        ([*given[:2], "--weights", tmp_path / "none", "-o", "x.onnx"], "does not exist"),
         ([*given, "--range", "mask=0:1_000", "-o", "x.onnx"], "range must be written as name=low:high"),
         ([*given, "--range", "mask=0:\N{ARABIC-INDIC DIGIT THREE}", "-o", "x.onnx"], "range must be written"),
         ([*given[:2], "--weights", tmp_path / "policy.json", "-o", "x.onnx"], "be a .safetensors file"),
-        (given, "path and example must be given"),
+        (given, "--example and --out must be given"),
         ([*given, "-o", tmp_path / "w.safetensors"], "which is read here"),
     ]:
         code, _, err = calibrant("export", *arguments)

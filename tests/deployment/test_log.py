@@ -83,7 +83,6 @@ def test_what_goes_in_comes_out_in_its_order_with_labels_joined_by_id(place):
     assert first.shortlists == [each.shortlist for each in expected]
     assert first.target.tolist() == [-1, -1, -1, 1, -1, -1, -1, 2, -1, -1]
     assert first.label_sequence.tolist() == [0, 0, 0, 1, 0, 0, 0, 2, 0, 0]
-    assert first.labelled.sum() == 2
     assert first.correct.nonzero()[0].tolist() == []
     assert set(first.policy) == {digest} == {with_rule(RULE).digest}
     assert first.extras["site"].tolist() == ["north"] * 10
@@ -97,11 +96,11 @@ def test_what_goes_in_comes_out_in_its_order_with_labels_joined_by_id(place):
         "ok": None,
         "late": True,
     }
-    assert logged.decision == cases(1, 7, site="north")[0]
-    assert (logged.sequence, logged.target, logged.to_dict()["decision"]) == (8, 2, "review")
+    assert vars(logged).items() >= vars(cases(1, 7, site="north")[0]).items()
+    assert (logged.sequence, logged.target, logged.decision) == (8, 2, "review")
 
 
-def test_since_a_number_a_time_and_labelled_alone(place):
+def test_since_a_number_and_labelled_alone(place):
     early = datetime(2026, 1, 1, tzinfo=UTC)
     with new(place) as log:
         log.append(cases(3), time=early)
@@ -112,12 +111,10 @@ def test_since_a_number_a_time_and_labelled_alone(place):
         ids = [name for name, _ in everything(log)]
         assert ids == [f"case-{i}" for i in range(9)]
         assert [name for name, _ in everything(log, since=7)] == ["case-7", "case-8"]
-        later = everything(log, since=early + timedelta(days=1, microseconds=1), block=2)
-        assert [name for name, _ in later] == ["case-3", "case-4", "case-5"]
         assert everything(log, labelled=True, block=1) == [("case-1", 0), ("case-8", 0)]
         assert len(everything(log, labelled=False)) == 7
         with pytest.raises(InvalidInput, match="time must have a zone"):
-            everything(log, since=datetime(2026, 1, 1))  # noqa: DTZ001
+            log.append(cases(1, 9), time=datetime(2026, 1, 1))  # noqa: DTZ001
 
 
 def test_only_the_extras_that_are_wanted_are_read(place):
@@ -137,7 +134,7 @@ def test_only_the_extras_that_are_wanted_are_read(place):
 def test_an_id_is_decided_once_and_a_refused_batch_leaves_nothing(place):
     with new(place) as log:
         log.append(cases(3))
-        with pytest.raises(DuplicateId, match=r"'case-2' was decided before \(number 3\)"):
+        with pytest.raises(DuplicateId, match="'case-2' was decided before"):
             log.append([*cases(2, 10), *cases(1, 2)])
         with pytest.raises(DuplicateId, match="'case-5' occurs twice"):
             log.append([*cases(2, 4), *cases(1, 5)])
@@ -212,10 +209,8 @@ def test_bad_places(tmp_path):
         ({"place": tmp_path / "no" / "folder.db", "model": MODEL, "n_classes": 2}, "a folder that exists"),
         ({"place": tmp_path / "a.db", "model": "short"}, "be a SHA-256"),
         ({"place": tmp_path / "a.db", "model": MODEL}, "n_classes must"),
-        ({"place": "sqlite://", "model": MODEL}, "that lasts"),
-        ({"place": "sqlite:///:memory:", "model": MODEL}, "that lasts"),
-        ({"place": f"sqlite:///{tmp_path}/what?.db", "model": MODEL}, "Give the path of the file instead"),
-        ({"place": f"sqlite:///file:{tmp_path}/a.db?uri=true", "model": MODEL}, "that lasts"),
+        ({"place": "sqlite://", "model": MODEL}, "Give the path"),
+        ({"place": f"sqlite:///file:{tmp_path}/a.db?uri=true", "model": MODEL}, "Give the path of the SQLite file"),
         ({"place": "post gres://user:secret@host/db", "model": MODEL}, "a database URL that can be parsed"),
         (
             {"place": "nosuchkind://user:secret@host/db", "model": MODEL},

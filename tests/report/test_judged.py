@@ -6,7 +6,6 @@ import pytest
 from calibrant import Predictions, evaluate
 from calibrant.calibration import IsotonicCalibration, TemperatureScaling
 from calibrant.decisions import Policy, RoutingRule, check_promise, choose_shortlist, choose_threshold, fit_policy
-from calibrant.deployment import export_onnx
 from calibrant.errors import InvalidInput
 from calibrant.files import sha256_of
 from calibrant.report import read_entries, write_report
@@ -253,7 +252,7 @@ def trained(tmp_path_factory):
 def test_the_export_is_shown_with_its_digest_and_its_policy(trained, visible_text):
     assert not any("Exported" in note for note in judged(read_entries(trained))[0].notes)
     Policy(10, rule=RoutingRule(threshold=0.5, n_classes=10, note="A note.")).save(trained.policy_path)
-    export_onnx(trained)
+    trained.export_to_onnx()
     sentence = f"Exported to model.onnx, SHA-256 {sha256_of(trained.onnx_path)}; it has this policy."
     assert sentence in visible_text(build_page(trained, n_resamples=0, pictures=False))
     other = Policy(10, rule=RoutingRule(threshold=0.7, n_classes=10))

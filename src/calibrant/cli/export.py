@@ -1,7 +1,7 @@
 """`calibrant export`: a run, or a model of your own, as one ONNX file with calibration and routing inside."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -42,29 +42,24 @@ def export(
         raw: Do not use the run's policy: nothing is calibrated or automated.
     """
     from calibrant.deployment import export_onnx
-    from calibrant.deployment.input_spec import parse_ranges, read_example
-    from calibrant.deployment.networks import open_model
+    from calibrant.deployment.networks import open_model, parse_ranges, read_example
 
     if out is not None:
         refuse_overwriting([out], [weights, cases, policy])
-    choice = "be a run folder or --model module:function"
-    source: Any
+    if (run is None) == (model is None):
+        got = "neither" if run is None else "both"
+        raise invalid("what is exported", "be a run folder or --model module:function", got)
+    ranges = parse_ranges(input_range)
     if run is not None:
-        if model is not None:
-            raise invalid("what is exported", choice, "both")
-        if weights is not None:
-            raise invalid("weights", "be left out for a run, which has its own", str(weights))
+        for name, value in (("weights", weights), ("--example", cases), ("--range", ranges)):
+            if value is not None:
+                raise invalid(name, "be left out for a run, which has its own", value)
         with importing("the export of a run", "torch", "train"):
             from calibrant.training import Run
-        source = Run(run)
-    elif model is not None:
-        source = open_model(model, weights)
+        written = Run(run).export_to_onnx(out, policy=policy, raw=raw, trust_code=trust_code)
     else:
-        raise invalid("what is exported", choice, "neither")
-    example = None
-    if cases is not None:
-        example = read_example(cases)
-    written = export_onnx(
-        source, out, policy=policy, raw=raw, trust_code=trust_code, example=example, ranges=parse_ranges(input_range)
-    )
+        made = open_model(str(model), weights)
+        if cases is None or out is None:
+            raise invalid("--example and --out", "be given for a model that is no run", "none")
+        written = export_onnx(made, out, policy=policy, example=read_example(cases), ranges=ranges)
     answer(written.describe(), written.to_dict(), as_json=as_json)

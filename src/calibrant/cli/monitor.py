@@ -27,7 +27,6 @@ def monitor(
     until: datetime | None = None,
     where: str | None = None,
     false_alarms: float = 0.05,
-    seed: int = 0,
     page: Annotated[Path | None, Parameter(name=["--out", "-o", "--page"])] = None,
     reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
     executor: ExecutorFlag = "local",
@@ -57,7 +56,6 @@ def monitor(
         where: COLUMN=VALUE: only cases with this value of a column. The promise is tested if the rule makes it for this
             group. Otherwise the cases are described, and compared with the same group of the reference.
         false_alarms: Probability that any test ever raises a false alarm.
-        seed: Of the random choice between equal confidences.
         page: Write a page with curves over time here.
     """
     from calibrant.decisions import MultiLabel, Policy
@@ -71,9 +69,7 @@ def monitor(
         refuse_with_labels(page=page, address=address, **vars(reading))
         _monitor_labels(rules, source, false_alarms, as_json=as_json)
         return
-    decided_by = None
-    if policy is not None:
-        decided_by = Policy.load(policy)
+    decided_by = None if policy is None else Policy.load(policy)
     # Read only the columns that are needed: whoever may post cases may fill the others with anything.
     extras = [groups] if groups else []
     chosen = None
@@ -88,12 +84,11 @@ def monitor(
         refuse_on_cluster(executor, log=source)
     with make_executor(executor, address=address) as place:
         stream = read_stream(source, decided_by, labels=labels, **read, executor=place, extras=extras)
-    if since is not None or until is not None or chosen is not None:
-        stream = stream.select(since=since, until=until, where=chosen)
+    stream = stream.select(since=since, until=until, where=chosen)
     cases = None
     if reference is not None and stream.policy is not None:
         cases = read_reference(reference, stream.policy, **read)
-    watched = watch(stream, reference=cases, groups=groups, level=false_alarms, seed=seed)
+    watched = watch(stream, reference=cases, groups=groups, level=false_alarms)
     text, content = describe(watched), {**watched.to_dict(), "page": None}
     if page is not None:
         written = write_monitor_page(watched, page)

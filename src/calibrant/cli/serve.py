@@ -1,7 +1,7 @@
 """`calibrant serve`: an exported file as a small HTTP service that logs every decision."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -17,7 +17,6 @@ def serve(
     port: int = 8000,
     log: Annotated[str, Parameter(env_var="CALIBRANT_LOG")] = "decisions.db",
     no_log: Annotated[bool, Switch] = False,
-    outside: Literal["refuse", "review"] = "refuse",
     most_cases: int = MOST_CASES,
     most_bytes: int = MOST_BYTES,
     token_file: Path | None = None,
@@ -40,8 +39,6 @@ def serve(
         log: Decision log: a path (SQLite), or the URL of a database. Give a URL with a password in the environment
             variable CALIBRANT_LOG instead: every user of a machine can read arguments.
         no_log: Keep no log.
-        outside: What happens to inputs outside the ranges that the model was exported for: refuse, or review by a
-            person.
         most_cases: Cases, or labels, in one request.
         most_bytes: Length of a body.
         token_file: File with a token of at least 16 characters. Every request but GET /health must then have the
@@ -57,15 +54,11 @@ def serve(
     """
     from calibrant.deployment import serve_model
 
-    place: str | None = log
-    if no_log:
-        place = None
     serve_model(
         model,
         host=host,
         port=port,
-        log=place,
-        outside=outside,
+        log=None if no_log else log,
         most_cases=most_cases,
         most_bytes=most_bytes,
         token_file=token_file,

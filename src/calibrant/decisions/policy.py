@@ -297,8 +297,7 @@ class Policy(Displayed):
         """Build a policy from what `to_dict` returned."""
         if is_of_labels(content):
             raise InvalidInput(
-                f"{where} has rules for several labels. They are for route apply, route check, report and monitor, and "
-                "in Python for calibrant.deployment.export_labels."
+                f"{where} has rules for several labels. They are for route apply, route check, report and monitor."
             )
         members, _ = check_format(content, what="policy", name=_FORMAT, version=_VERSION, where=where)
         file = typed(_File, members, what="policy", where=where)

@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
@@ -50,21 +50,12 @@ class Access:
             machine. A page can point a name at us, but not an address.
         token: If not None, every request but `GET /health` needs the header `Authorization: Bearer TOKEN`.
         observe: Called after each request with its scope, the status of its answer and the seconds that it took.
-        direct: What answers a method and path in place of the application.
     """
 
     def __init__(
-        self,
-        app: App,
-        *,
-        hosts: Collection[str],
-        any_address: bool,
-        token: str | None,
-        observe: Observe,
-        direct: Mapping[tuple[str, str], App],
+        self, app: App, *, hosts: Collection[str], any_address: bool, token: str | None, observe: Observe
     ) -> None:
         self.app = app
-        self.direct = direct
         self.observe = observe
         self.hosts = {host.lower().rstrip(".") for host in hosts}
         self.any_address = any_address
@@ -86,13 +77,8 @@ class Access:
             await send(message)
 
         try:
-            await self._answer(scope, receive, send_and_note)
-        finally:
-            self.observe(scope, status, perf_counter() - begun)
-
-    async def _answer(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
-        try:
             self.check(scope["method"], scope["path"], _headers(scope["headers"]))
+            await self.app(scope, receive, send_and_note)
         except Refused as refused:
             from starlette.responses import JSONResponse
 
@@ -101,10 +87,9 @@ class Access:
             headers = {"connection": "close"}
             if refused.status == 401:
                 headers["www-authenticate"] = "Bearer"
-            await JSONResponse(body, refused.status, headers)(scope, receive, send)
-            return
-        app = self.direct.get((scope["method"], scope["path"]), self.app)
-        await app(scope, receive, send)
+            await JSONResponse(body, refused.status, headers)(scope, receive, send_and_note)
+        finally:
+            self.observe(scope, status, perf_counter() - begun)
 
     def check(self, method: str, path: str, headers: dict[str, str]) -> None:
         """Raise `Refused` for a request that is not answered."""
@@ -113,34 +98,24 @@ class Access:
         if name not in self.hosts and not is_loopback(name) and not (self.any_address and _is_address(name)):
             detail = f"Host must be a name of this service, got {_shown(host)}. Allow it with --allowed-host."
             raise Refused(400, "unknown_host", detail)
-        _check_site(headers)
+        site, origin, fault = headers.get("sec-fetch-site", "none"), headers.get("origin"), ""
+        if site not in ("none", "same-origin"):
+            fault = f"Sec-Fetch-Site {_shown(site)}"
+        # A proxy may end TLS before us, so the scheme may differ.
+        elif origin is not None and origin.partition("://")[2].lower() != host.lower():
+            fault = f"Origin {_shown(origin)}"
+        if fault:
+            raise Refused(403, "cross_site", f"Requests from pages of other sites are refused, got {fault}.")
         if self.token is not None and not (method == "GET" and path in _OPEN):
-            _check_token(headers.get("authorization", ""), self.token)
+            scheme, _, token = headers.get("authorization", "").partition(" ")
+            correct = secrets.compare_digest(token.strip().encode("latin-1"), self.token.encode())
+            if scheme.lower() != "bearer" or not correct:
+                detail = "This service needs its token, in the header Authorization: Bearer TOKEN."
+                raise Refused(401, "unauthorized", detail)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if method == "POST" and kind != "application/json":
             detail = f"Content-Type must be application/json, got {_shown(kind)}."
             raise Refused(415, "unsupported_media_type", detail)
-
-
-def _check_token(header: str, expected: str) -> None:
-    scheme, _, token = header.partition(" ")
-    correct = secrets.compare_digest(token.strip().encode("latin-1"), expected.encode())
-    if scheme.lower() != "bearer" or not correct:
-        detail = "This service needs its token, in the header Authorization: Bearer TOKEN."
-        raise Refused(401, "unauthorized", detail)
-
-
-def _check_site(headers: dict[str, str]) -> None:
-    site = headers.get("sec-fetch-site", "none")
-    origin = headers.get("origin")
-    fault = ""
-    if site not in ("none", "same-origin"):
-        fault = f"Sec-Fetch-Site {_shown(site)}"
-    # A proxy may end TLS before us, so the scheme may differ.
-    elif origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower():
-        fault = f"Origin {_shown(origin)}"
-    if fault:
-        raise Refused(403, "cross_site", f"Requests from pages of other sites are refused, got {fault}.")
 
 
 def _headers(pairs: list[tuple[bytes, bytes]]) -> dict[str, str]:

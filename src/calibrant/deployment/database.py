@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from calibrant.deployment.decision import COLUMNS
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, importing, invalid, one_line
@@ -87,20 +87,15 @@ def url_of(place: str | Path) -> "URL":
     """The URL of a database, or of the SQLite file at a path. It is built from parts: a path may hold any character."""
     sa = sqlalchemy()
     if isinstance(place, Path) or "://" not in place:
-        path_url: URL = sa.URL.create("sqlite", database=str(Path(place).absolute()))
-        return path_url
-    kind, _, rest = place.partition(":")
+        return cast("URL", sa.URL.create("sqlite", database=str(Path(place).absolute())))
     try:
         url: URL = sa.make_url(place)
     except (sa.exc.ArgumentError, ValueError) as error:
+        kind = place.partition(":")[0]
         raise invalid("decision log", "be a path or a database URL that can be parsed", f"{kind}:...") from error
-    if url.get_backend_name() != "sqlite":
-        return url
-    name = url.database or ":memory:"
-    if kind != "sqlite" or not rest.startswith("///") or "?" in rest or name == ":memory:" or name.startswith("file:"):
-        way_out = "Give the path of the file instead of a URL."
-        raise invalid("decision log", "be a file or a database that lasts", place, way_out)
-    return url.set(database=str(Path(name).absolute()))
+    if url.get_backend_name() == "sqlite":
+        raise invalid("decision log", "be a path or the URL of a server", place, "Give the path of the SQLite file.")
+    return url
 
 
 class Database:
@@ -302,11 +297,10 @@ class _ServerDecisions:
         self._connection = connection
         self._table = tables().decisions
 
-    def numbers(self, ids: Sequence[str]) -> dict[str, int]:
-        """The sequence number of each id that was decided before."""
-        columns = self._table.c
-        query = sqlalchemy().select(columns.id, columns.sequence).where(columns.id.in_(ids))
-        return {row.id: row.sequence for row in self._connection.execute(query)}
+    def known(self, ids: Sequence[str]) -> set[str]:
+        """Those of the ids that were decided before."""
+        key = self._table.c.id
+        return set(self._connection.execute(sqlalchemy().select(key).where(key.in_(ids))).scalars())
 
     def last(self) -> int:
         return last_number(self._connection, self._table)
@@ -323,9 +317,9 @@ class _SqliteDecisions:
         self._connection = connection
         self._table = tables().decisions.name
 
-    def numbers(self, ids: Sequence[str]) -> dict[str, int]:
-        query = f"SELECT id, sequence FROM {self._table} WHERE id IN ({_marks(ids)})"  # noqa: S608 (no value is in it)
-        return dict(self._connection.execute(query, ids))
+    def known(self, ids: Sequence[str]) -> set[str]:
+        query = f"SELECT id FROM {self._table} WHERE id IN ({_marks(ids)})"  # noqa: S608 (no value is in it)
+        return {name for (name,) in self._connection.execute(query, ids)}
 
     def last(self) -> int:
         query = f"SELECT max(sequence) FROM {self._table}"  # noqa: S608 (no value is in it)

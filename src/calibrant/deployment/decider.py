@@ -16,9 +16,8 @@ from calibrant.decisions import Policy, PolicyLike
 from calibrant.decisions.policy import as_policy
 from calibrant.decisions.ranking import score_name
 from calibrant.deployment.decision import Decision, Extra
-from calibrant.deployment.input_spec import Arrays, arrange
 from calibrant.deployment.log import DecisionLog
-from calibrant.deployment.networks import Score, prepare, torch_scores, weights_digest
+from calibrant.deployment.networks import Arrays, Score, arrange, prepare, torch_scores, weights_digest
 from calibrant.deployment.onnx_file import Contents, Judged, open_onnx
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import names_or_numbers
@@ -46,8 +45,7 @@ class Decider:
 
     Args:
         model: A classifier that gives logits; it is put in evaluation mode.
-        example: Cases that show the inputs: one tensor (n, ...), a sequence of them, or tensors by name, which the
-            model then gets by name.
+        example: Cases that show the inputs: one tensor (n, ...), or tensors by name, which the model then gets by name.
         policy: A policy or its file; without one every case goes to a person.
         class_names: Names of the classes; the policy's by default.
         ranges: Smallest and largest number of inputs by name; as found in the example by default (`read_specs`).
@@ -206,12 +204,7 @@ class Decider:
 
     def to_dict(self, decision: Decision) -> dict[str, Any]:
         """A decision as plain JSON values, classes by name."""
-        names = self.class_names
-        values = decision.to_dict()
-        del values["extras"]
-        values["class"] = names[decision.predicted]
-        values["shortlist"] = [names[k] for k in decision.shortlist]
-        return values
+        return decision.to_dict(self.class_names)
 
     def _outside(self, arrays: Arrays) -> dict[int, str]:
         """Row and reason of each case outside the ranges of the model; refused if `outside` says so."""

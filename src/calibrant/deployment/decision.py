@@ -145,11 +145,17 @@ class Decision(ShownFields):
         """The word that `calibrant route apply` writes."""
         return "auto" if self.automate else "review"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        values = {**vars(self), "decision": self.decision, "shortlist": list(self.shortlist)}
-        del values["automate"]
-        return values
+    def to_dict(self, class_names: Sequence[str]) -> dict[str, Any]:
+        """Plain JSON values, classes by name."""
+        return {
+            "id": self.id,
+            "decision": self.decision,
+            "predicted": self.predicted,
+            "class": class_names[self.predicted],
+            "confidence": self.confidence,
+            "shortlist": [class_names[k] for k in self.shortlist],
+            "reason": self.reason,
+        }
 
     def to_row(self, n_classes: int) -> dict[str, Any]:
         """Values for the columns of a log; what a log cannot keep is refused."""
@@ -171,16 +177,6 @@ class Decision(ShownFields):
             else:
                 row[name] = _ENCODER.encode(dict(value) if isinstance(value, Mapping) else value)
         return row
-
-    @classmethod
-    def from_row(cls, row: Any) -> Self:
-        """The decision in a row of a log."""
-        values = {name: getattr(row, name) for name in COLUMNS}
-        with undamaged():
-            for name in _AS_JSON:
-                values[name] = json.loads(values[name])
-            values["shortlist"] = tuple(values["shortlist"])
-        return cls(**values)
 
 
 COLUMNS = {each.name: each.type for each in fields(Decision)}
@@ -262,37 +258,42 @@ class LoggedDecisions(ShownFields):
         return len(self.sequence)
 
     @property
-    def labelled(self) -> NDArray[np.bool_]:
-        """Whether a label has come."""
-        return np.asarray(self.target >= 0)
-
-    @property
     def correct(self) -> NDArray[np.bool_]:
         """Whether a label has come and is the predicted class."""
         return np.asarray(self.target == self.predicted)
 
 
-@dataclass(frozen=True)
-class Logged:
+@dataclass(frozen=True, kw_only=True)
+class Logged(Decision):
     """One decision in a log.
 
     Attributes:
-        decision: The decision.
         sequence: Its number in the log.
         time: When it was logged, UTC.
         policy: Digest of the policy that decided.
         target: The true class, if a label has come.
     """
 
-    decision: Decision
     sequence: int
     time: datetime
     policy: str
     target: int | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {**vars(self), **self.decision.to_dict(), "time": self.time.isoformat()}
+    @classmethod
+    def from_row(cls, row: Any) -> Self:
+        """The decision in a row of the joined tables."""
+        values = {each.name: getattr(row, each.name) for each in fields(cls)}
+        with undamaged():
+            for name in _AS_JSON:
+                values[name] = json.loads(values[name])
+            values["shortlist"] = tuple(values["shortlist"])
+            values["time"] = datetime.fromtimestamp(row.time / 1e6, UTC)
+        return cls(**values)
+
+    def to_dict(self, class_names: Sequence[str]) -> dict[str, Any]:
+        """Plain JSON values, classes by name."""
+        more = {"sequence": self.sequence, "time": self.time.isoformat(), "policy": self.policy, "target": self.target}
+        return {**super().to_dict(class_names), "extras": self.extras, **more}
 
 
 # -- what a log may keep ----------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, wraps
 from html import escape
 from pathlib import Path
 from secrets import token_hex
@@ -25,8 +26,8 @@ from pydantic import BaseModel
 from calibrant import __version__
 from calibrant.checks import whole
 from calibrant.defaults import MOST_BYTES, MOST_CASES
-from calibrant.deployment.access import Access, App, is_loopback, read_token
-from calibrant.deployment.decider import Decider, Outside
+from calibrant.deployment.access import Access, is_loopback, read_token
+from calibrant.deployment.decider import Decider
 from calibrant.deployment.decision import (
     CasesBody,
     ContradictingLabel,
@@ -40,21 +41,19 @@ from calibrant.deployment.decision import (
     UnknownId,
 )
 from calibrant.deployment.onnx_file import library
-from calibrant.deployment.prometheus import CONTENT_TYPE
+from calibrant.deployment.prometheus import CONTENT_TYPE, FOLDER
 from calibrant.deployment.review import ICON, PAGE_POLICY, Review, asset
-from calibrant.deployment.service import ClientGone, Service, TooBusy, TooLarge, TooSlow
+from calibrant.deployment.service import Service, TooBusy, TooLarge, TooSlow
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid, one_line, our_fault
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
 _GRACE_S = 30
-# Names the arguments of a worker in its environment.
+# Names the settings of a worker in its environment.
 _WORKER = "CALIBRANT_SERVE_WORKER"
 # When a client may ask again after 503. The service has waited for a locked log already.
 _RETRY_S = 5
-
-
 # Status and the word for programs of each error.
 _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
     (TooLarge, 413, "too_large"),
@@ -67,74 +66,64 @@ _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
     (CalibrantError, 422, "invalid"),
 )
 _DOCS_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1d2430; }
-code, pre { font: 14px/1.45 ui-monospace, monospace; } td, th { text-align: left; padding: .2rem 1rem .2rem 0; }
-h2 { margin-top: 2rem; border-top: 1px solid #ccd; padding-top: 1rem; } td { vertical-align: top; }
-@media (prefers-color-scheme: dark) { body { background: #14181f; color: #dde3ee; } }
-"""
+_STYLE = ":root { color-scheme: light dark } body { font: 16px/1.5 system-ui; max-width: 60rem; margin: 2rem auto }"
 # What the layers before the routes refuse.
 _ALWAYS = (400, 401, 403, 500)
 
 
-def create_app(
-    decider: Decider,
-    *,
-    most_cases: int = MOST_CASES,
-    most_bytes: int = MOST_BYTES,
-    token: str | None = None,
-    allowed_hosts: Collection[str] = (),
-    any_address: bool = False,
-    access_log: bool = False,
-    metrics_folder: Path | None = None,
-) -> "FastAPI":
-    """The service as an ASGI application; `serve_model` runs it.
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What every process of a service has to know; as JSON in the environment of workers."""
 
-    Args:
-        decider: What decides; with a log, every answered decision is in it.
-        most_cases: Cases, or labels, in one request.
-        most_bytes: Length of a body.
-        token: Every request but `GET /health` must then have the header `Authorization: Bearer TOKEN`.
-        allowed_hosts: Names, besides those of this machine itself, that clients may ask for in the header `Host`.
-        any_address: Whether clients may ask for any IP address in the header `Host`.
-        access_log: Whether to print a line per request.
-        metrics_folder: Where several processes of one service keep the counts that `/metrics` adds up.
-    """
+    path: str
+    log: str | None
+    most_cases: int
+    most_bytes: int
+    token_file: str | None
+    allowed_hosts: Collection[str]
+    any_address: bool
+    access_log: bool
+    audit: float | None  # None: no review page
+    pictures: str | None
+    key: str  # the secret of the review page
+    parent: int  # the process that ends its workers
+
+
+def create_app(settings: Settings) -> "FastAPI":
+    """The service as an ASGI application; `serve_model` runs it."""
     fastapi = library("fastapi", "serve")
     responses = library("fastapi.responses", "serve")
-    service = Service(decider, most_cases, most_bytes, metrics_folder=metrics_folder)
+    token = None
+    if settings.token_file is not None:
+        token = read_token(settings.token_file)
+    decider = Decider.load(settings.path, log=settings.log)
+    service = Service(decider, settings.most_cases, settings.most_bytes)
     # The pages of FastAPI load scripts from another site; /docs is a page of ours.
     app: FastAPI = fastapi.FastAPI(
         title="calibrant", version=__version__, description=_describe(decider), docs_url=None, redoc_url=None
     )
 
-    def in_thread(pool: Executor, function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
-        return asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
-
     async def decide(request: Any) -> Any:
         """Decide about cases. They are in the log when the answer comes."""
-        content = await service.with_body(request.receive, service.decide)
+        content = await service.with_body(request, service.decide)
         return responses.Response(content, media_type="application/json")
 
     async def label(request: Any) -> Any:
         """Keep the true classes of cases; all of the labels or none."""
-
-        async def keep(content: bytes) -> Any:
-            return await in_thread(service.for_log, service.label, content)
-
-        return responses.JSONResponse(await service.with_body(request.receive, keep))
+        keep = partial(_in_thread, service.for_log, service.label)
+        return responses.JSONResponse(await service.with_body(request, keep))
 
     async def find(id: str) -> Any:  # noqa: A002
         """A decision as it was logged, with its label if one has come."""
-        return responses.JSONResponse(await in_thread(service.for_log, service.find, id))
+        return responses.JSONResponse(await _in_thread(service.for_log, service.find, id))
 
     async def health() -> Any:
         """Whether the service can decide and its log can be written."""
-        return responses.JSONResponse(await in_thread(service.for_health, service.health))
+        return responses.JSONResponse(await _in_thread(service.for_health, service.health))
 
     async def metrics() -> Any:
         """Counts, times, the log and the evidence of the monitor, for Prometheus."""
-        page = await in_thread(service.for_metrics, service.metrics_page)
+        page = await _in_thread(service.for_metrics, service.metrics.page)
         return responses.Response(page, headers={"content-type": CONTENT_TYPE})
 
     async def docs() -> Any:
@@ -144,42 +133,34 @@ def create_app(
 
     # FastAPI reads annotations, and the class exists only if the extra is installed.
     decide.__annotations__["request"] = label.__annotations__["request"] = fastapi.Request
+    # Decisions are asked for most of all, so this route comes first and does not take FastAPI's way through
+    # dependencies; the second one of the same path describes it.
+    app.add_route("/decisions", _answering(decide), methods=["POST"], include_in_schema=False)
     with_body = (408, 413, 415, 422, 429)
     _route(app, decide, "POST", "/decisions", DecisionsAnswer, (*with_body, 409, 503), body=CasesBody)
     _route(app, label, "POST", "/labels", LabelsAnswer, (*with_body, 404, 409, 503), body=LabelsBody)
     _route(app, find, "GET", "/decisions/{id:path}", LoggedAnswer, (404, 422, 503))
     _route(app, health, "GET", "/health", HealthAnswer, (503,))
-    # Decisions are asked for most of all, so they do not take FastAPI's way through routes and dependencies.
+    pages: dict[str, Callable[..., Awaitable[Any]]] = {"/metrics": metrics, "/docs": docs}
+    if settings.audit is not None:
+        pages |= _review_pages(Review(decider, settings.audit, settings.key, settings.pictures), service.for_log)
+    for path, handler in pages.items():
+        app.get(path, include_in_schema=False)(_answering(handler))
+    observe = partial(_observe, service, settings.access_log)
     app.add_middleware(
-        Access,
-        hosts=allowed_hosts,
-        any_address=any_address,
-        token=token,
-        observe=partial(_observe, service, access_log),
-        direct={("POST", "/decisions"): _direct(decide)},
+        Access, hosts=settings.allowed_hosts, any_address=settings.any_address, token=token, observe=observe
     )
-    app.state.service = service
-    app.get("/metrics", include_in_schema=False)(metrics)
-    app.get("/docs", include_in_schema=False)(docs)
-    for kind, answer in (
-        (Exception, _answer),
-        (CalibrantError, _answer),
-        (ClientGone, _answer),
-        (library("starlette.exceptions", "serve").HTTPException, _answer_http),
-    ):
-        app.add_exception_handler(kind, answer)
+    app.add_exception_handler(library("starlette.exceptions", "serve").HTTPException, _answer_http)
+    app.state.log = decider.log
+    # What was loaded stays, so that garbage collection need not look at it again and again.
+    gc.freeze()
     return app
 
 
-def add_review(app: "FastAPI", *, audit: float, key: str, pictures: str | Path | None = None) -> None:
-    """Add the page at /review, where people label cases, to an application with a log; the arguments are `Review`'s."""
-    service: Service = app.state.service
-    review = Review(service.decider, audit, key, pictures)
+def _review_pages(review: Review, pool: Executor) -> dict[str, Callable[..., Awaitable[Any]]]:
+    """The handlers of the page at /review, where people label cases, by path."""
     responses = library("fastapi.responses", "serve")
     safe = {"content-security-policy": PAGE_POLICY, "x-content-type-options": "nosniff", "cache-control": "no-store"}
-
-    def in_thread(function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
-        return asyncio.get_running_loop().run_in_executor(service.for_log, function, *arguments)
 
     def file(content: str | bytes, kind: str) -> Callable[[], Awaitable[Any]]:
         async def answer() -> Any:
@@ -188,21 +169,24 @@ def add_review(app: "FastAPI", *, audit: float, key: str, pictures: str | Path |
         return answer
 
     async def next_case(after: int = 0) -> Any:
-        return responses.JSONResponse({"case": await in_thread(review.next_case, after)}, headers=safe)
+        return responses.JSONResponse({"case": await _in_thread(pool, review.next_case, after)}, headers=safe)
 
     async def picture(id: str) -> Any:  # noqa: A002
-        content, kind = await in_thread(review.picture, id)
+        content, kind = await _in_thread(pool, review.picture, id)
         return responses.Response(content, media_type=kind, headers=safe)
 
-    for path, handler in (
-        ("/review", file(asset("review.html"), "text/html")),
-        ("/review.js", file(asset("review.js"), "text/javascript")),
-        ("/review.css", file(asset("review.css"), "text/css")),
-        ("/review.ico", file(ICON, "image/gif")),
-        ("/review/next", next_case),
-        ("/review/picture", picture),
-    ):
-        app.get(path, include_in_schema=False)(handler)
+    return {
+        "/review": file(asset("review.html"), "text/html"),
+        "/review.js": file(asset("review.js"), "text/javascript"),
+        "/review.css": file(asset("review.css"), "text/css"),
+        "/review.ico": file(ICON, "image/gif"),
+        "/review/next": next_case,
+        "/review/picture": picture,
+    }
+
+
+def _in_thread(pool: Executor, function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
+    return asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
 
 
 def _observe(service: Service, access_log: bool, scope: Mapping[str, Any], status: int, seconds: float) -> None:
@@ -217,7 +201,7 @@ def _observe(service: Service, access_log: bool, scope: Mapping[str, Any], statu
 
 def _route(
     app: "FastAPI",
-    handler: Callable[..., Any],
+    handler: Callable[..., Awaitable[Any]],
     method: str,
     path: str,
     answer: type[BaseModel],
@@ -233,7 +217,7 @@ def _route(
     problems: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in (*_ALWAYS, *errors)}
     app.add_api_route(
         path,
-        handler,
+        _answering(handler),
         methods=[method],
         operation_id=handler.__name__,
         response_model=None,
@@ -242,36 +226,31 @@ def _route(
     )
 
 
-def _direct(handler: Callable[[Any], Awaitable[Any]]) -> App:
-    """An ASGI application that answers every request with a handler, and its errors as the routes do."""
-    request_of = library("fastapi", "serve").Request
+def _answering(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """A handler that answers errors with one line; a fault of ours is printed, and no traceback goes to the client."""
+    responses = library("fastapi.responses", "serve")
+    gone = library("starlette.requests", "serve").ClientDisconnect
 
-    async def answer(scope: Any, receive: Any, send: Any) -> None:
+    @wraps(handler)
+    async def answer(*arguments: Any, **named: Any) -> Any:
         try:
-            response = await handler(request_of(scope, receive))
+            return await handler(*arguments, **named)
+        except gone:
+            return responses.Response(status_code=400)  # nobody gets it
         except Exception as error:  # noqa: BLE001 (the client gets it)
-            response = await _answer(None, error)
-        await response(scope, receive, send)
+            for kind, status, name in _ERRORS:
+                if isinstance(error, kind):
+                    headers = {}
+                    if status in (429, 503):
+                        headers["retry-after"] = str(_RETRY_S)
+                    if status in (408, 413, 429):
+                        headers["connection"] = "close"  # the rest of the body is not read
+                    return responses.JSONResponse({"error": name, "detail": one_line(error)}, status, headers)
+            sys.stderr.write(f"calibrant: {our_fault(error)}\n")
+            detail = "this is a fault of the service; nothing was decided."
+            return responses.JSONResponse({"error": "internal", "detail": detail}, 500)
 
     return answer
-
-
-async def _answer(_: Any, error: Exception) -> Any:
-    """Answer an error with one line; a fault of ours is printed, and its traceback is never sent to the client."""
-    responses = library("fastapi.responses", "serve")
-    if isinstance(error, ClientGone):
-        return responses.Response(status_code=400)  # nobody gets it
-    for kind, status, name in _ERRORS:
-        if isinstance(error, kind):
-            answer = responses.JSONResponse({"error": name, "detail": one_line(error)}, status)
-            if status in (429, 503):
-                answer.headers["retry-after"] = str(_RETRY_S)
-            if status in (408, 413, 429):
-                answer.headers["connection"] = "close"  # the rest of the body is not read
-            return answer
-    sys.stderr.write(f"calibrant: {our_fault(error)}\n")
-    detail = "this is a fault of the service; nothing was decided."
-    return responses.JSONResponse({"error": "internal", "detail": detail}, 500)
 
 
 async def _answer_http(_: Any, error: Any) -> Any:
@@ -289,41 +268,19 @@ def _describe(decider: Decider) -> str:
 def _interface_page(openapi: dict[str, Any]) -> str:
     """The page at /docs for an OpenAPI document, without a script and without anything from another site."""
     info = openapi["info"]
-    title = f"{info['title']} {info['version']}"
-    parts = [f"<h1>{escape(title)}</h1><p>{escape(info['description'])}</p>"]
-    parts.append("<p>As a document for programs: <a href='openapi.json'>openapi.json</a>.</p>")
+    title = escape(f"{info['title']} {info['version']}")
+    parts = [f"<h1>{title}</h1><p>{escape(info['description'])}</p>"]
     for path, methods in openapi["paths"].items():
         for method, operation in methods.items():
+            statuses = ", ".join(operation["responses"])
             parts.append(f"<h2><code>{method.upper()} {escape(path)}</code></h2>")
-            parts.append(f"<p>{escape(operation.get('description', ''))}</p>")
-            if "requestBody" in operation:
-                content = operation["requestBody"]["content"]["application/json"]["schema"]
-                parts.append(f"<h3>Body</h3>{_fields(content)}")
-            answers = [_answer_in_html(openapi, status, answer) for status, answer in operation["responses"].items()]
-            parts.append("<h3>Answers</h3>" + "".join(answers))
-    body = "".join(parts)
+            parts.append(f"<p>{escape(operation['description'])} Statuses: {statuses}.</p>")
+    parts.append("<h2><a href='openapi.json'>openapi.json</a></h2>")
+    parts.append(f"<pre>{escape(json.dumps(openapi, indent=2))}</pre>")
     return (
         "<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
-        f"<title>{escape(title)}</title><style>{_STYLE}</style><body>{body}</body></html>"
+        f"<title>{title}</title><style>{_STYLE}</style><body>{''.join(parts)}</body></html>"
     )
-
-
-def _answer_in_html(openapi: dict[str, Any], status: str, answer: dict[str, Any]) -> str:
-    reference = answer.get("content", {}).get("application/json", {}).get("schema", {}).get("$ref", "")
-    schema = openapi.get("components", {}).get("schemas", {}).get(reference.rpartition("/")[2], {})
-    if status != "200":
-        return f"<code>{escape(status)}</code> {escape(schema.get('title', ''))} "
-    return f"<p><code>200</code> {escape(schema.get('description', ''))}</p>{_fields(schema)}<p>Errors: </p>"
-
-
-def _fields(schema: dict[str, Any]) -> str:
-    rows = []
-    for name, value in schema.get("properties", {}).items():
-        kinds = [value, *value.get("anyOf", [])]
-        kind = " or ".join(str(each["type"]) for each in kinds if "type" in each)
-        text = value.get("description", "")
-        rows.append(f"<tr><td><code>{escape(name)}</code></td><td>{escape(kind)}</td><td>{escape(text)}</td></tr>")
-    return f"<table>{''.join(rows)}</table>"
 
 
 def serve_model(
@@ -332,7 +289,6 @@ def serve_model(
     host: str = "127.0.0.1",
     port: int = 8000,
     log: str | Path | None = "decisions.db",
-    outside: Outside = "refuse",
     most_cases: int = MOST_CASES,
     most_bytes: int = MOST_BYTES,
     token_file: str | Path | None = None,
@@ -346,45 +302,29 @@ def serve_model(
 ) -> None:
     """Serve an exported file until the process gets SIGINT or SIGTERM; open requests are answered first.
 
-    Args:
-        path: An ONNX file of `export_onnx`.
-        host: Address to listen on; by default this machine alone. Any other needs `token_file`.
-        port: 0 for any free one.
-        log: Path or URL of the decision log; None for none.
-        outside: What happens to inputs outside the model's ranges, as for `Decider`.
-        most_cases: Cases, or labels, in one request.
-        most_bytes: Length of a body.
-        token_file: A file with a token, which every request but `GET /health` must then have.
-        allowed_hosts: Names, besides `host` and those of this machine itself, under which clients may ask.
-        workers: Number of processes. All of them write to the same log.
-        access_log: Whether to print a line per request.
-        review: Whether people can label cases at `/review`.
-        audit: Share of the automated cases that they see, too, drawn at random.
-        pictures: Folder with the pictures that the extra `picture` of a case names, for the review page.
-        ready: Called with the address as soon as clients can connect.
+    The arguments are those of `calibrant serve`; without a `log` none is kept. `ready` is called with the address as
+    soon as clients can connect.
     """
     uvicorn = library("uvicorn", "serve")
     limits = library("calibrant.deployment.connections", "serve")
     library("fastapi", "serve")
-    token = None
-    if token_file is not None:
-        token = read_token(token_file)
-    with closing(_listen(host, port, token)) as listening, TemporaryDirectory() as counts:
+    whole("workers", workers, 1)
+    with closing(_listen(host, port, with_token=token_file is not None)) as listening, TemporaryDirectory() as counts:
         address = listening.getsockname()
-        options: dict[str, Any] = {
-            "path": str(path),
-            "log": log,
-            "outside": outside,
-            "most_cases": most_cases,
-            "most_bytes": most_bytes,
-            "token_file": token_file,
-            "allowed_hosts": [host, *allowed_hosts],
-            "any_address": not is_loopback(address[0]),
-            "access_log": access_log,
-            "review": None,
-        }
-        if review:
-            options["review"] = {"audit": audit, "key": token_hex(16), "pictures": pictures}
+        settings = Settings(
+            path=str(path),
+            log=None if log is None else str(log),
+            most_cases=most_cases,
+            most_bytes=most_bytes,
+            token_file=None if token_file is None else str(token_file),
+            allowed_hosts=[host, *allowed_hosts],
+            any_address=not is_loopback(address[0]),
+            access_log=access_log,
+            audit=audit if review else None,
+            pictures=None if pictures is None else str(pictures),
+            key=token_hex(16),
+            parent=os.getpid(),
+        )
         config = {
             "http": limits.LimitedProtocol,
             "backlog": limits.BACKLOG,
@@ -393,66 +333,42 @@ def serve_model(
             "access_log": False,
             "timeout_graceful_shutdown": _GRACE_S,
         }
-        url = f"http://{address[0]}:{address[1]}"
-        if whole("workers", workers, 1) > 1:
-            # What is wrong with the arguments is an error of this process, and not of each worker.
-            _close(_open_app(options))
-            own = {**options, "metrics_folder": counts, "parent": os.getpid()}
-            os.environ[_WORKER] = json.dumps(own, default=str)
-            if ready is not None:
-                ready(url)
+        # With several workers, too: what is wrong with the arguments is an error of this process.
+        app = create_app(settings)
+        if ready is not None:
+            ready(f"http://{address[0]}:{address[1]}")
+        if workers > 1:
+            _close(app)
+            os.environ |= {_WORKER: json.dumps(asdict(settings)), FOLDER: counts}
             run = uvicorn.Config("calibrant.deployment.http:worker_app", factory=True, workers=workers, **config)
             library("uvicorn.supervisors", "serve").Multiprocess(run, sockets=[listening]).run()
             return
-        app = _open_app(options)
         server = uvicorn.Server(uvicorn.Config(app, **config))
-        if ready is not None:
-            ready(url)
         # uvicorn raises the signal again after its graceful stop, and the exit code would be that of a crash.
         server.capture_signals = lambda: _signals(server.handle_exit)
         server.run(sockets=[listening])
         _close(app)
 
 
-def _open_app(options: Mapping[str, Any]) -> "FastAPI":
-    """The application of `serve_model`."""
-    own = dict(options)
-    decider = Decider.load(own.pop("path"), log=own.pop("log"), outside=own.pop("outside"))
-    token_file, counts = own.pop("token_file"), own.pop("metrics_folder", None)
-    if token_file is not None:
-        own["token"] = read_token(token_file)
-    if counts is not None:
-        own["metrics_folder"] = Path(counts)
-    review = own.pop("review")
-    app = create_app(decider, **own)
-    if review is not None:
-        add_review(app, **review)
-    # What was loaded stays, so that garbage collection need not look at it again and again.
-    gc.freeze()
-    return app
-
-
 def _close(app: "FastAPI") -> None:
-    log = app.state.service.decider.log
-    if log is not None:
-        log.close()
+    if app.state.log is not None:
+        app.state.log.close()
 
 
 def worker_app() -> "FastAPI":
     """The application in a process that `serve_model` started."""
-    options = json.loads(os.environ[_WORKER])
-    parent = options.pop("parent")
+    settings = Settings(**json.loads(os.environ[_WORKER]))
 
     def end_with_parent() -> None:
-        while os.getppid() == parent:
+        while os.getppid() == settings.parent:
             time.sleep(1)
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    return _open_app(options)
+    return create_app(settings)
 
 
-def _listen(host: str, port: int, token: str | None) -> socket.socket:
+def _listen(host: str, port: int, *, with_token: bool) -> socket.socket:
     if not 0 <= whole("port", port, 0) < 2**16:
         raise invalid("port", "lie in 0..65535", port)
     try:
@@ -464,7 +380,7 @@ def _listen(host: str, port: int, token: str | None) -> socket.socket:
             f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another port."
         ) from error
     address = listening.getsockname()[0]
-    if token is None and not is_loopback(address):
+    if not with_token and not is_loopback(address):
         listening.close()
         raise InvalidInput(
             f"host {address} can be reached from other machines, so a token is needed. Add --token-file FILE, "
@@ -475,8 +391,7 @@ def _listen(host: str, port: int, token: str | None) -> socket.socket:
 
 @contextmanager
 def _signals(stop: Callable[[int, Any], None]) -> Iterator[None]:
-    wanted = (signal.SIGINT, signal.SIGTERM)
-    before = {each: signal.signal(each, stop) for each in wanted}
+    before = {each: signal.signal(each, stop) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

@@ -4,7 +4,7 @@ import json
 import re
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
@@ -220,58 +220,30 @@ class DecisionLog:
             if queue:
                 self._write(queue)
         for batch in waiting:
-            if not batch.written:
-                raise batch.failure or OutputError("the decision log was not written.")
+            if batch.failure is not None:
+                raise batch.failure
         return [batch.fault for batch in waiting]
 
     def _write(self, queue: "list[_Waiting]") -> None:
         begun = perf_counter()
+        failure: CalibrantError | None = None
         try:
             with self._database.appending() as decisions:
-                self._refuse_known(decisions, queue)
-                sequence = decisions.last()
-                rows = []
-                for batch in queue:
-                    for row in batch.accepted():
-                        sequence += 1
-                        row["sequence"] = sequence
-                        rows.append(row)
+                _refuse_known(decisions, queue)
+                rows = [row for batch in queue for row in batch.accepted()]
+                for sequence, row in enumerate(rows, start=decisions.last() + 1):
+                    row["sequence"] = sequence
                 if rows:
                     decisions.insert(rows)
         except CalibrantError as error:
-            for batch in queue:
-                batch.failure = error
-        else:
-            for batch in queue:
-                batch.written = True
-            self.write_seconds = perf_counter() - begun
-
-    def _refuse_known(self, decisions: Decisions, queue: "list[_Waiting]") -> None:
-        known: dict[str, int] = {}
-        for part in _parts([row["id"] for batch in queue for row in batch.accepted()]):
-            known |= decisions.numbers(part)
-        seen: set[str] = set()
+            failure = error
         for batch in queue:
-            fresh: set[str] = set()
-            for row in batch.accepted():
-                name = row["id"]
-                if name in fresh:
-                    message = f"id {name!r} occurs twice among the cases. Each case needs an id of its own."
-                elif name in known:
-                    message = f"id {name!r} was decided before (number {known[name]}). An id is used once."
-                elif name in seen:
-                    message = f"id {name!r} was decided before. An id is used once."
-                else:
-                    fresh.add(name)
-                    continue
-                batch.fault = DuplicateId(message)
-                break
-            if batch.fault is None:
-                seen |= fresh
+            batch.failure = failure
+        self.write_seconds = perf_counter() - begun
 
     def decisions(
         self,
-        since: int | datetime = 0,
+        since: int = 0,
         *,
         block: int = 10_000,
         labelled: bool | None = None,
@@ -280,8 +252,7 @@ class DecisionLog:
         """The decisions in their order, with the labels that have come so far, in blocks.
 
         Args:
-            since: A sequence number: what came after it. Or a time with its zone: what was logged at it or later by
-                the clock, in the order of the log.
+            since: A sequence number: only what came after it.
             block: Most decisions in one block.
             labelled: True for those with a label alone, False for those without.
             extras: Names of the extras to read; None for all, of which a block may have 1,000.
@@ -294,11 +265,7 @@ class DecisionLog:
         target = sa.func.coalesce(labels.c.target, -1).label("target")
         label_sequence = sa.func.coalesce(labels.c.sequence, 0).label("label_sequence")
         query = sa.select(*columns.values(), target, label_sequence).select_from(_joined())
-        last = 0
-        if isinstance(since, datetime):
-            query = query.where(table.c.time >= microseconds(since))
-        else:
-            last = since
+        last = since
         if labelled is not None:
             query = query.where(labels.c.target.is_(None) != labelled)
         query = query.order_by(table.c.sequence).limit(block)
@@ -308,7 +275,7 @@ class DecisionLog:
                 rows = connection.execute(query.where(table.c.sequence > last)).all()
             if not rows:
                 return
-            if labelled is None and not isinstance(since, datetime):
+            if labelled is None:
                 for number, row in enumerate(rows, start=last + 1):
                     if row.sequence != number:
                         missing = f"none with number {number}"
@@ -324,9 +291,7 @@ class DecisionLog:
             row = connection.execute(query).first()
         if row is None:
             return None
-        with undamaged():
-            time = datetime.fromtimestamp(row.time / 1e6, UTC)
-            return Logged(Decision.from_row(row), row.sequence, time, row.policy, row.target)
+        return Logged.from_row(row)
 
     # -- labels ---------------------------------------------------------------------------------------------------
 
@@ -425,21 +390,33 @@ class _Waiting:
     def __init__(self, decisions: Sequence[Decision], n_classes: int, time: int, policy: str) -> None:
         self.rows: list[dict[str, Any]] = []
         self.fault: InvalidInput | None = None
-        self.written = False
-        self.failure: CalibrantError | None = None
+        self.failure: CalibrantError | None = OutputError("the decision log was not written.")
         try:
             for decision in decisions:
-                row = decision.to_row(n_classes)
-                row.update(time=time, policy=policy)
-                self.rows.append(row)
+                self.rows.append({**decision.to_row(n_classes), "time": time, "policy": policy})
         except InvalidInput as error:
             self.fault = error
 
     def accepted(self) -> list[dict[str, Any]]:
         """The rows to write; none if the decisions were refused."""
-        if self.fault is not None:
-            return []
-        return self.rows
+        return self.rows if self.fault is None else []
+
+
+def _refuse_known(decisions: Decisions, queue: Iterable[_Waiting]) -> None:
+    """Refuse batches with an id that was decided before or occurs twice."""
+    known: set[str] = set()
+    for part in _parts([row["id"] for batch in queue for row in batch.accepted()]):
+        known |= decisions.known(part)
+    for batch in queue:
+        fresh: set[str] = set()
+        for row in batch.accepted():
+            if row["id"] in known or row["id"] in fresh:
+                how = "was decided before" if row["id"] in known else "occurs twice among the cases"
+                batch.fault = DuplicateId(f"id {row['id']!r} {how}. Each case needs an id of its own.")
+                break
+            fresh.add(row["id"])
+        if batch.fault is None:
+            known |= fresh
 
 
 def _stored_policy(digest: object, content: object) -> Policy:

@@ -109,7 +109,7 @@ class Stream:
         if since is not None or until is not None:
             if self.times is None:
                 raise InvalidInput("The cases have no times, so no period can be chosen. Add a column time.")
-            moments = np.array([_moment(str(time)) for time in self.times])
+            moments = np.array([_seconds(str(time)) for time in self.times])
             if np.isnan(moments).any():
                 row = int(np.argmax(np.isnan(moments)))
                 raise invalid("time", "be a time like 2026-01-31T12:00:00", f"{self.times[row]!r} in row {row}")
@@ -121,12 +121,14 @@ class Stream:
             chosen &= self.text_column(where[0]) == where[1]
         if not chosen.any():
             raise InvalidInput(f"None of the {len(self):,} cases is selected. Choose another period or group.")
-        columns: dict[str, Any] = {}
-        for name in ("automate", "predicted", "confidence", "targets", "label_order", "ids", "times", "listed"):
-            if getattr(self, name) is not None:
-                columns[name] = getattr(self, name)[chosen]
+        columns: dict[str, Any] = {name: column[chosen] for name, column in self.case_columns().items()}
         columns["extras"] = {name: column[chosen] for name, column in self.extras.items()}
         return replace(self, **columns, part=where or self.part, not_selected=int((~chosen).sum()))
+
+    def case_columns(self) -> dict[str, NDArray[Any]]:
+        """What is known of each case besides its extras."""
+        names = ("automate", "predicted", "confidence", "targets", "label_order", "ids", "times", "listed")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     def text_column(self, name: str) -> NDArray[Any]:
         """An extra column as text; refused if the cases do not have it."""
@@ -158,16 +160,13 @@ class Stream:
     def joined(cls, parts: Iterable[Self]) -> Self:
         """Join the cases of several parts of predictions. Ids must be distinct over all of them."""
         streams = list(parts)
-        joined: dict[str, Any] = {}
-        for name in ("automate", "predicted", "confidence", "targets", "ids", "listed"):
-            columns = [getattr(stream, name) for stream in streams]
-            if columns[0] is not None:
-                joined[name] = np.concatenate(columns)
+        columns = [stream.case_columns() for stream in streams]
+        joined: dict[str, Any] = {name: np.concatenate([part[name] for part in columns]) for name in columns[0]}
         names = streams[0].extras
         joined["extras"] = {name: np.concatenate([stream.extras[name] for stream in streams]) for name in names}
         if "ids" in joined:
             _check_distinct(joined["ids"])
-        return cls(streams[0].rule, policy=streams[0].policy, **joined)
+        return replace(streams[0], **joined)
 
     @classmethod
     def of_decisions(
@@ -200,11 +199,10 @@ class Stream:
         if ((true < -1) | (true >= rule.n_classes)).any():
             raise invalid("targets", f"lie in 0..{rule.n_classes - 1}, or be -1 for none", true.min())
         _check_decisions(rule, made, classes, sure)
-        known: dict[str, Any] = {}
-        given = {"label_order": (label_order, np.int64), "listed": (listed, np.int8), "ids": (ids, None)}
-        for name, (column, kind) in {**given, "times": (times, None)}.items():
-            if column is not None:
-                known[name] = _values(column, kind)
+        columns = {"ids": ids, "times": times, "label_order": label_order, "listed": listed}
+        known: dict[str, Any] = {name: _values(column) for name, column in columns.items() if column is not None}
+        if label_order is not None:
+            known["label_order"] = np.asarray(label_order, dtype=np.int64)
         if ids is not None:
             _check_distinct(known["ids"])
         known["extras"] = {name: _values(column) for name, column in (extras or {}).items()}
@@ -288,10 +286,8 @@ def _check_distinct(ids: NDArray[Any]) -> None:
     distinct.check(lambda: [ids])
 
 
-def _values(column: Any, kind: Any = None) -> NDArray[Any]:
+def _values(column: Any) -> NDArray[Any]:
     """A column as an array; text as objects, because each cell of an array of text is as large as the longest."""
-    if kind is not None:
-        return np.asarray(column, dtype=kind)
     if isinstance(column, np.ndarray):
         return column
     return np.array(list(column), dtype=object)
@@ -418,11 +414,11 @@ def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: 
     predicted = _whole_numbers(table["predicted"], f"{where}: predicted")
     if rule.class_names == RIGHT_OR_WRONG and "class" in table:  # a class and a score: any classes
         class_names = _all_classes(table, labels)
-        predicted = np.array([class_names.index(_text(value)) for value in table["class"]])
+        predicted = np.array(_classes(table["class"], class_names, where))
     truth = np.full(len(ids), -1)
     for column in _TRUTH:
         if column in table:
-            truth = np.array([_class(value, class_names, where, row) for row, value in enumerate(table[column])])
+            truth = np.array(_classes(table[column], class_names, where))
             break
     order = _label_order(table, truth, where)
     if labels is not None:
@@ -470,9 +466,9 @@ def _all_classes(table: dict[str, list[Any]], labels: str | Path | None) -> tupl
 
 
 def _read_automate(table: dict[str, list[Any]], where: str) -> list[bool]:
-    for name in _COLUMNS:
-        if name not in table:
-            raise invalid(where, "have the columns id, decision, predicted and confidence", f"no column {name}")
+    if not set(_COLUMNS) <= table.keys():
+        missing = ", ".join(name for name in _COLUMNS if name not in table)
+        raise invalid(where, f"have the columns {', '.join(_COLUMNS)}", f"no column {missing}")
     words = [str(word) for word in table["decision"]]
     for row, word in enumerate(words):
         if word not in ("auto", "review"):
@@ -508,9 +504,9 @@ def _numbers(values: list[Any], where: str) -> NDArray[np.float64]:
 
 def _whole_numbers(values: list[Any], where: str) -> Ints:
     numbers = _numbers(values, where)
-    whole = np.isfinite(numbers) & (numbers == np.round(numbers)) & (np.abs(numbers) < 2**53)
-    if not whole.all():
-        row = int(np.argmin(whole))
+    wrong = ~(np.abs(numbers) < 2**53) | (numbers != np.round(numbers))
+    if wrong.any():
+        row = int(np.argmax(wrong))
         raise invalid(where, "be numbers of classes", f"{numbers[row]:g} in row {row}")
     return numbers.astype(np.int64)
 
@@ -524,13 +520,11 @@ def _label_order(table: dict[str, list[Any]], truth: Ints, where: str) -> Ints |
         return None
     rows = np.flatnonzero(truth >= 0)
     texts = [_text(table["labelled_at"][row]) for row in rows]
-    moments: NDArray[Any]
     try:
         moments = np.array([float(text) for text in texts])
-        known = np.isfinite(moments)
     except ValueError:
-        moments = np.array([_moment(text) for text in texts])
-        known = ~np.isnan(moments)
+        moments = np.array([_seconds(text) for text in texts])
+    known = np.isfinite(moments)
     if not known.all():
         first = int(np.argmin(known))
         wanted = "be a number or a time like 2026-01-31T12:00:00 for each label, all of one kind"
@@ -540,32 +534,30 @@ def _label_order(table: dict[str, list[Any]], truth: Ints, where: str) -> Ints |
     return order
 
 
-def _moment(text: str) -> float:
-    """Seconds of an ISO 8601 time; NaN for other text."""
-    try:
-        return _seconds(datetime.fromisoformat(text))
-    except ValueError:
-        return math.nan
-
-
-def _seconds(moment: datetime) -> float:
-    """Seconds since 1970; a time without a zone is in UTC."""
+def _seconds(moment: datetime | str) -> float:
+    """Seconds since 1970, in UTC if the time names no zone; NaN for text that is no time."""
+    if isinstance(moment, str):
+        try:
+            moment = datetime.fromisoformat(moment)
+        except ValueError:
+            return math.nan
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return moment.timestamp()
 
 
-def _class(value: Any, names: tuple[str, ...], where: str, row: int) -> int:
-    """Number of a class that is named or numbered; -1 for an empty cell."""
-    text = _text(value)
-    if text in ("", "-1"):
-        return -1
-    if text in names:
-        return names.index(text)
-    number = text.removesuffix(".0")
-    if number.isascii() and number.isdigit() and int(number) < len(names):
-        return int(number)
-    raise invalid(f"{where}: label", "be a class of the rule", f"{text[:40]!r} in row {row}", did_you_mean(text, names))
+def _classes(cells: Iterable[Any], names: tuple[str, ...], where: str) -> list[int]:
+    """Numbers of classes that are named or numbered; -1 for an empty cell."""
+    numbers = {f"{number}{end}": number for number in range(len(names)) for end in ("", ".0")}
+    numbers |= {name: number for number, name in enumerate(names)} | {"": -1, "-1": -1}
+    classes = []
+    for row, cell in enumerate(cells):
+        text = _text(cell)
+        if text not in numbers:
+            got, way_out = f"{text[:40]!r} in row {row}", did_you_mean(text, names)
+            raise invalid(f"{where}: label", "be a class of the rule", got, way_out)
+        classes.append(numbers[text])
+    return classes
 
 
 def _read_labels(path: Path, names: tuple[str, ...]) -> dict[str, int]:
@@ -575,10 +567,10 @@ def _read_labels(path: Path, names: tuple[str, ...]) -> dict[str, int]:
     if column is None or "id" not in table:
         raise invalid(str(path), "have the columns id and target", ", ".join(table) or "none")
     labels: dict[str, int] = {}
-    for row, (cell, value) in enumerate(zip(table["id"], table[column], strict=True)):
-        identity, label = unguarded(str(cell)), _class(value, names, str(path), row)
+    for cell, label in zip(table["id"], _classes(table[column], names, str(path)), strict=True):
         if label < 0:
             continue
+        identity = unguarded(str(cell))
         first = labels.setdefault(identity, label)
         if first != label:
             got = f"{names[first]} and {names[label]} for {identity[:40]!r}"

@@ -1,35 +1,226 @@
-"""Models of users as networks: torch modules behind one signature, scikit-learn classifiers as ONNX.
+"""Models of users: name, type, shape and range of their inputs, checks of cases, and torch modules as functions.
 
 torch is imported only if a module is given.
 """
 
-import copy
 import hashlib
-import inspect
+import math
+import re
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.checks import positive
-from calibrant.deployment.input_spec import IMAGES, INPUTS, Arrays, InputSpec, read_specs
-from calibrant.deployment.onnx_file import library, open_session
-from calibrant.errors import InvalidInput, invalid, one_line
+from calibrant.checks import as_array
+from calibrant.errors import InvalidInput, did_you_mean, invalid, one_line
+from calibrant.files import reading
 from calibrant.own_code import load, own_code_at_work
+from calibrant.predictions import Npz
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+Arrays = dict[str, NDArray[Any]]
 Score = Callable[[Arrays], NDArray[Any]]
+IMAGES, INPUTS = "images", "inputs"
+# Rounding in a resized image may leave the scale from 0 to 1 by this much.
+IMAGE_SLACK = 1e-3
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_TYPES = ("float32", "float64", "int64", "int32")
 _EXPORT_IT = "Export a model of another kind with export_onnx, and open the file with Decider.load."
-_ROUNDING = 1e-5
-# The oldest that has every operator of the policy.
-_OPSET = 18
+
+
+# -- inputs -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One input of a model: its name, type, shape without the axis of cases, and the range it was exported for."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        """Refuse another type and an empty range."""
+        if self.dtype not in _TYPES:
+            raise invalid(f"input {self.name!r}", f"be one of {', '.join(_TYPES)}", self.dtype)
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
+            raise invalid(f"range of input {self.name!r}", "be two finite numbers that rise", (self.low, self.high))
+
+    @property
+    def whole(self) -> bool:
+        """Whether its numbers are whole, as token ids are."""
+        return self.dtype.startswith("int")
+
+    def arrange(self, values: Any) -> NDArray[Any]:
+        """Cases of this input as an array (n, ...) of the right type; another shape or kind of numbers is refused."""
+        if hasattr(values, "detach"):  # a torch tensor, perhaps on another device
+            values = values.detach().cpu()
+        _check_rows(self, values)
+        try:
+            array = np.asarray(values)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise self.refuse(type(values).__name__) from error
+        if array.dtype.kind not in "iuf" or (self.whole and array.dtype.kind == "f"):
+            raise self.refuse(f"dtype {array.dtype}")
+        if array.ndim == 0 or array.shape[1:] != self.shape:
+            raise self.refuse(array.shape)
+        if self.whole and array.size:
+            limits = np.iinfo(self.dtype)
+            if array.min() < limits.min or array.max() > limits.max:
+                raise invalid(f"input {self.name!r}", f"hold numbers of {self.dtype}", "larger ones")
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(array, dtype=self.dtype)
+
+    def refuse(self, found: object) -> InvalidInput:
+        """The error for what has another type or shape."""
+        numbers = "whole numbers" if self.whole else "numbers"
+        return invalid(f"input {self.name!r}", f"be {numbers} in rows of the shape {self.shape_in_words}", found)
+
+    def inside(self, array: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which cases lie in the range; one with NaN does not."""
+        flat = array.reshape(len(array), -1)
+        return np.asarray(((flat >= self.low) & (flat <= self.high)).all(axis=1))
+
+    @property
+    def range_in_words(self) -> str:
+        """The range for a person."""
+        return f"{self.low:.6g} to {self.high:.6g}"
+
+    @property
+    def shape_in_words(self) -> str:
+        """The shape of a batch for a person, such as (n, 3, 32, 32)."""
+        return f"({', '.join(('n', *map(str, self.shape)))})"
+
+
+def arrange(specs: Sequence[InputSpec], given: Any) -> Arrays:
+    """Cases for a model as arrays by name, given by name or, for a model with one input, alone; others are refused."""
+    named = _named(specs, given)
+    arrays = {spec.name: spec.arrange(named[spec.name]) for spec in specs}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise invalid("inputs", "have as many cases each", lengths)
+    if not next(iter(lengths.values())):
+        raise invalid("inputs", "hold at least one case", "none")
+    return arrays
+
+
+def _named(specs: Sequence[InputSpec], given: Any) -> Mapping[str, Any]:
+    names = [spec.name for spec in specs]
+    if not isinstance(given, Mapping) and len(names) == 1:
+        return {names[0]: given}
+    known = []
+    if isinstance(given, Mapping):
+        known = list(map(str, given))
+    if set(known) != set(names):
+        raise invalid("inputs", f"be given by name ({', '.join(names)})", ", ".join(known) or type(given).__name__)
+    named: Mapping[str, Any] = given
+    return named
+
+
+def _check_rows(spec: InputSpec, values: Any) -> None:
+    """Refuse lists with anything but numbers in the shape of the input, before they become an array.
+
+    NumPy stores every text with the length of the longest: a megabyte of text among a thousand cases takes gigabytes.
+    """
+    level = [values]
+    for size in (None, *spec.shape):
+        if all(isinstance(row, np.ndarray) or hasattr(row, "detach") for row in level):
+            return  # their types and shapes are checked later
+        for row in level:
+            if not isinstance(row, list | tuple):
+                raise spec.refuse(type(row).__name__)
+            if size is not None and len(row) != size:
+                raise spec.refuse(f"a row of {len(row)}")
+        level = list(chain.from_iterable(level))
+    for kind in set(map(type, level)):
+        numeric = issubclass(kind, int | float | np.number | np.ndarray) or hasattr(kind, "detach")
+        if kind is bool or not numeric:
+            raise spec.refuse(kind.__name__)
+
+
+def read_specs(example: Mapping[str, Any], ranges: Mapping[str, tuple[float, float]] | None) -> tuple[InputSpec, ...]:
+    """Describe the inputs of a model from an example, cases of shape (n, ...) by input.
+
+    Without a known range, images between 0 and 1 get that range and whole numbers get the smallest to the largest of
+    the example. Other numbers get the same, widened by half at each end: a few rows seldom hold the extremes.
+    """
+    known = dict(ranges or {})
+    for name in known:
+        if name not in example:
+            raise invalid("ranges", "name inputs of the model", repr(name), did_you_mean(name, example))
+    specs = []
+    for name, given in example.items():
+        values = as_array(name, given)
+        dtype = str(given.dtype).removeprefix("torch.")
+        if values.size == 0 or not np.isfinite(values).all():
+            raise invalid(f"example of {name!r}", "hold finite numbers", "none or others")
+        limits = known.get(name, _range_of(values))
+        try:
+            low, high = map(float, limits)
+        except (TypeError, ValueError) as error:
+            raise invalid(f"range of input {name!r}", "be two numbers", limits) from error
+        specs.append(InputSpec(name, dtype, tuple(values.shape[1:]), low, high))
+    return tuple(specs)
+
+
+def _range_of(values: NDArray[Any]) -> tuple[float, float]:
+    low, high = float(values.min()), float(values.max())
+    if values.dtype.kind != "f":
+        return low, high
+    if values.ndim == 4 and low >= -IMAGE_SLACK and high <= 1.0 + IMAGE_SLACK:
+        return -IMAGE_SLACK, 1.0 + IMAGE_SLACK
+    spare = 0.5 * (high - low) or 0.5
+    return low - spare, high + spare
+
+
+def read_example(path: str | Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
+    """Read cases from an `.npz` with one array per input, by name.
+
+    A single array called `images` or `inputs` is returned alone, for a model that is not called by name.
+    """
+    with Npz(path) as opened:
+        arrays = {name: opened.read(name) for name in opened.names}
+    for name, array in arrays.items():
+        if array.dtype.kind not in "iuf" or array.ndim == 0:
+            raise invalid(f"{path}: {name[:40]}", "hold numbers, one row for each case", f"{array.dtype} {array.shape}")
+    if not arrays:
+        raise invalid(str(path), "hold an array for each input", "none")
+    for name in (IMAGES, INPUTS):
+        if list(arrays) == [name]:
+            return arrays[name]
+    return arrays
+
+
+def parse_ranges(texts: Sequence[str] | None) -> dict[str, tuple[float, float]] | None:
+    """Read ranges of inputs from texts such as `input_ids=0:999`.
+
+    >>> parse_ranges(["input_ids=0:999", "mask=0:1"])
+    {'input_ids': (0.0, 999.0), 'mask': (0.0, 1.0)}
+    """
+    if not texts:
+        return None
+    ranges = {}
+    for text in texts:
+        name, _, limits = text.partition("=")
+        low, _, high = limits.partition(":")
+        # Python would take 1_000 and digits of other scripts for numbers, too.
+        if not _NUMBER.fullmatch(low) or not _NUMBER.fullmatch(high):
+            raise invalid("range", "be written as name=low:high", repr(text))
+        ranges[name] = (float(low), float(high))
+    return ranges
+
+
+# -- torch modules ----------------------------------------------------------------------------------------------------
 
 
 def is_module(model: object) -> bool:
@@ -39,8 +230,14 @@ def is_module(model: object) -> bool:
 
 
 def normalised(model: "nn.Module", *, mean: Sequence[float], std: Sequence[float]) -> "nn.Module":
-    """A network for images (n, C, H, W) on the scale from 0 to 1, with its normalisation per channel."""
+    """Put the normalisation per channel into a network, which then takes images (n, C, H, W) from 0 to 1.
+
+    Use it to export a network whose images are normalised when they are read.
+    """
     import torch
+
+    if len(mean) != len(std) or min(std) <= 0:
+        raise invalid("mean and std", "give a value per channel, std above 0", f"{mean} and {std}")
 
     class Normalised(torch.nn.Module):
         mean: "Tensor"
@@ -85,22 +282,16 @@ def as_network(model: "nn.Module", names: Sequence[str], *, by_name: bool) -> "n
     return Network()
 
 
-def input_names(model: "nn.Module", example: Any) -> tuple[dict[str, "Tensor"], bool]:
-    """An example as tensors by name, and whether the model is called by name.
-
-    A sequence of tensors is named as the parameters of `forward`.
-    """
+def input_names(example: Any) -> dict[str, "Tensor"]:
+    """An example as tensors by name. One without names holds images or the only input."""
     import torch
 
     if isinstance(example, Mapping):
-        return {name: torch.as_tensor(values) for name, values in example.items()}, True
-    if isinstance(example, Sequence):
-        parameters = list(inspect.signature(model.forward).parameters)
-        return dict(zip(parameters, map(torch.as_tensor, example), strict=False)), False
+        return {name: torch.as_tensor(values) for name, values in example.items()}
     values = torch.as_tensor(example)
     if values.ndim == 4 and values.is_floating_point():
-        return {IMAGES: values}, False
-    return {INPUTS: values}, False
+        return {IMAGES: values}
+    return {INPUTS: values}
 
 
 def prepare(
@@ -111,8 +302,9 @@ def prepare(
         raise invalid("model", "be a torch.nn.Module", type(model).__name__, _EXPORT_IT)
     import torch
 
-    tensors, by_name = input_names(model, example)
+    tensors = input_names(example)
     specs = read_specs(tensors, ranges)
+    by_name = isinstance(example, Mapping)
     network = as_network(model.eval(), [spec.name for spec in specs], by_name=by_name).eval()
     try:
         with torch.no_grad():
@@ -165,112 +357,19 @@ def open_model(factory: str, weights: str | Path | None = None) -> Any:
     make = load(factory, kind="model", trusted=True)
     with own_code_at_work(f"model {factory} raised"):
         model = make()
-    if weights is not None:
-        load_weights(model, weights)
-    return model
-
-
-def load_weights(model: Any, path: str | Path) -> None:
-    """Fill a torch module with the tensors of a `.safetensors` file, which must be just its own."""
+    if weights is None:
+        return model
     if not is_module(model):
         raise invalid("weights", "be left out for what is no torch.nn.Module", type(model).__name__)
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
-        tensors = load_file(path)
-    except FileNotFoundError as error:
-        raise InvalidInput(f"weights {path} do not exist.") from error
-    except (OSError, SafetensorError) as error:
-        raise invalid(f"weights {path}", "be a .safetensors file", one_line(error, most=150)) from error
-    try:
+        with reading(f"weights {weights}"):
+            tensors = load_file(weights)
         model.load_state_dict(tensors)
+    except SafetensorError as error:
+        raise invalid(f"weights {weights}", "be a .safetensors file", one_line(error, most=150)) from error
     except RuntimeError as error:
-        raise InvalidInput(f"weights {path} do not fit the model: {one_line(error, most=250)}") from error
-
-
-def fold_temperature(model: "nn.Module", temperature: float, example: "Tensor") -> "nn.Module":
-    """A copy of a network whose last layer is divided by a temperature, so that its softmax is calibrated.
-
-    Any runtime, export or plain state dict then gives calibrated probabilities. Decisions at a threshold may differ in
-    the last digit from those of a division, so `export_onnx` does not fold a temperature of a policy.
-
-    Args:
-        model: A classifier that ends in a linear layer (or a convolution) with nothing after it but pooling.
-        temperature: Above 0; `TemperatureScaling.temperature_`.
-        example: Inputs as the network takes them; used to find the last layer.
-
-    Raises:
-        InvalidInput: No layer of the network can take the temperature.
-
-    >>> import torch
-    >>> from torch import nn
-    >>> network = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
-    >>> images = torch.rand(2, 1, 2, 2)
-    >>> torch.allclose(fold_temperature(network, 1.5, images)(images), network(images) / 1.5)
-    True
-    """
-    import torch
-    from torch import nn
-
-    positive("temperature", temperature)
-    folded = copy.deepcopy(model).eval()
-    with torch.no_grad():
-        wanted = folded(example) / 2
-        for layer in reversed([layer for layer in folded.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]):
-            # Halving is exact, so it tells the layer whose output is the logits from any other, whatever the
-            # temperature: one near 1 would hardly change anything in a wrong place.
-            _divide(layer, 2.0)
-            found = folded(example)
-            _divide(layer, 0.5)
-            if torch.allclose(found, wanted, rtol=_ROUNDING, atol=_ROUNDING):
-                _divide(layer, temperature)
-                return folded
-    way_out = "Export it with a policy instead: the file then applies the temperature after the network."
-    raise invalid("model", "end in a linear layer that gives the logits", type(model).__name__, way_out)
-
-
-def _divide(layer: "nn.Module", by: float) -> None:
-    for value in layer.parameters():
-        value.copy_(value.double() / by)
-
-
-def estimator_scores(estimator: Any) -> Score:
-    """A scikit-learn classifier as a function of arrays."""
-
-    def score(arrays: Arrays) -> NDArray[Any]:
-        with warnings.catch_warnings():
-            # An estimator that was fitted on a table with named columns warns that an array has none.
-            warnings.simplefilter("ignore")
-            return np.asarray(estimator.predict_proba(arrays[INPUTS]))
-
-    return score
-
-
-def convert_estimator(estimator: Any, rows: NDArray[Any]) -> tuple[Any, str]:
-    """The estimator as ONNX, and the type of its inputs.
-
-    In double precision if the converter and the runtime can do it: linear models then equal scikit-learn's to the last
-    digits. Trees exist in single precision only.
-    """
-    skl2onnx = library("skl2onnx", "sklearn-export")
-    types = library("skl2onnx.common.data_types", "sklearn-export")
-    message = ""
-    for dtype, kind in (("float64", types.DoubleTensorType), ("float32", types.FloatTensorType)):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                proto = skl2onnx.to_onnx(
-                    estimator,
-                    initial_types=[(INPUTS, kind([None, rows.shape[1]]))],
-                    options={"zipmap": False},
-                    target_opset={"": _OPSET, "ai.onnx.ml": 3},
-                )
-            session = open_session(proto.SerializeToString(), "the estimator")
-            output = session.get_outputs()[1].name
-            session.run([output], {INPUTS: rows[:2].astype(dtype)})
-        except Exception as error:  # noqa: BLE001 (the other type may work; the last message is shown)
-            message = " ".join(str(error).split())[:200]
-        else:
-            return proto, dtype
-    raise InvalidInput(f"skl2onnx cannot convert {type(estimator).__name__}: {message}")
+        raise InvalidInput(f"weights {weights} do not fit the model: {one_line(error, most=250)}") from error
+    return model

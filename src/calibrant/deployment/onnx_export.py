@@ -1,7 +1,6 @@
 """Export a model and its policy as one ONNX file, which is compared with Python before it is kept."""
 
 import hashlib
-import json
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,16 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.decisions import Policy, PolicyLike
-from calibrant.decisions.multilabel import MultiLabel
 from calibrant.deployment.decider import Decider, policy_for
-from calibrant.deployment.input_spec import INPUTS, Arrays, read_specs
 from calibrant.deployment.networks import (
-    convert_estimator,
-    estimator_scores,
+    INPUTS,
+    Arrays,
+    Score,
     input_names,
     is_module,
-    normalised,
     prepare,
+    read_specs,
     torch_scores,
     weights_digest,
 )
@@ -51,6 +49,9 @@ _TOLERANCE = 1e-5
 # Allowed between the file and Python for the same scores; the file gives probabilities in float32.
 _POLICY_TOLERANCE = 1e-6
 _BATCH = 256
+Ranges = Mapping[str, tuple[float, float]]
+# The oldest that has every operator of the policy.
+_OPSET = 18
 _EXAMPLE = "cases of the example"
 
 
@@ -106,16 +107,13 @@ class Exported(ShownFields):
 
 def export_onnx(
     model: Any,
-    path: str | Path | None = None,
+    path: str | Path,
     *,
+    example: Any,
     policy: PolicyLike | None = None,
-    raw: bool = False,
-    trust_code: bool = False,
-    example: Any = None,
-    ranges: Mapping[str, tuple[float, float]] | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
+    ranges: Ranges | None = None,
     class_names: Sequence[str] | None = None,
+    compared: str = _EXAMPLE,
 ) -> Exported:
     """Write an ONNX file and compare it with Python before it replaces anything.
 
@@ -123,80 +121,37 @@ def export_onnx(
     shortlist, `shortlist`. `Decider.load` opens it.
 
     Args:
-        model: A finished `calibrant.training.Run`; a classifier in PyTorch that returns logits, which is put in
-            evaluation mode; or a fitted scikit-learn classifier with `predict_proba` (skl2onnx converts it).
-        path: Where to write, `.onnx`; by default `model.onnx` in the run.
-        policy: A policy or its file; by default the run's. Without one nothing is calibrated or automated.
-        raw: Do not use the run's policy.
-        trust_code: Whether to import a run's network `module:name` that you have not used on this machine before.
-        example: Without a run: real cases, n >= 2, the more the better: the file is compared with Python on all of
-            them. One tensor (n, ...); tensors by name, which the model then gets by name; for scikit-learn an array.
-        ranges: Without a run: smallest and largest number that an input may have, by its name. By default images that
-            lie in 0..1 may do so, whole numbers (token ids) lie in the range of the example, and other numbers may
-            exceed it by half of its width. A case outside is never automated.
-        mean: Without a run, for images (n, C, H, W): normalisation per channel; None for none.
-        std: Without a run, for images (n, C, H, W): normalisation per channel; None for none.
+        model: A classifier in PyTorch that returns logits, which is put in evaluation mode; or a fitted scikit-learn
+            classifier with `predict_proba` (skl2onnx converts it). A `calibrant.training.Run` has a method of its own,
+            `export_to_onnx`.
+        path: Where to write, `.onnx`.
+        example: Real cases, n >= 2, the more the better: the file is compared with Python on all of them. One tensor
+            (n, ...); tensors by name, which the model then gets by name; for scikit-learn an array.
+        policy: A policy or its file. Without one nothing is calibrated or automated.
+        ranges: Smallest and largest number that an input may have, by its name. By default images that lie in 0..1 may
+            do so, whole numbers (token ids) lie in the range of the example, and other numbers may exceed it by half of
+            its width. A case outside is never automated.
         class_names: Kept in the file's metadata; the policy's names are the default.
+        compared: What the cases of the example are, for the description.
 
     Raises:
         CheckFailed: The file computes something else than Python, or automates nothing although the rule does.
     """
-    if hasattr(model, "export_to_onnx"):
-        if any(argument is not None for argument in (example, ranges, mean, std)):
-            raise invalid("example, ranges, mean and std", "be left out for a run, which knows them", "them")
-        require_libraries()
-        of_run: Exported = model.export_to_onnx(
-            path, policy=policy, raw=raw, trust_code=trust_code, class_names=class_names
-        )
-        return of_run
-    if path is None or example is None:
-        raise invalid("path and example", "be given for a model that is no run", "none")
-    if not is_module(model):
-        return _export_estimator(model, Path(path), policy, example, ranges=ranges, class_names=class_names)
-    require_libraries()
-    import torch
-
-    tensors, _ = input_names(model, example)
-    model = model.cpu()
-    if all(values.dtype != torch.float64 for values in tensors.values()):
-        model = model.float()
-    model = _normalised(model, example, mean, std)
-    return export_module(model, Path(path), policy, example, ranges=ranges, class_names=class_names)
-
-
-def export_labels(rules: MultiLabel, path: str | Path) -> Path:
-    """Write an ONNX file that decides from the probabilities of the labels.
-
-    Its input is `probabilities`, float, shape (n, L), and its output `decisions`, int8, same shape: -1 for negative, 1
-    for positive, 0 for a person. Behind a network: `onnx.compose.merge_models(network, file, io_map=[("probabilities",
-    "probabilities")])`. The file compares in float64, so it decides as Python does.
-    """
-    onnx = library("onnx")
     target = as_path(path)
     if target.suffix.lower() != ".onnx":
         raise invalid("path", "end in .onnx", str(path))
-    helper, types = onnx.helper, onnx.TensorProto
-    limits = {"low": [rule.low for _, rule in rules.rules], "high": [rule.upper for _, rule in rules.rules]}
-    constants = [onnx.numpy_helper.from_array(np.array(values), name) for name, values in limits.items()]
-    nodes = [
-        helper.make_node("Cast", ["probabilities"], ["wide"], to=types.DOUBLE),
-        helper.make_node("Less", ["wide", "low"], ["negative"]),
-        helper.make_node("GreaterOrEqual", ["wide", "high"], ["positive"]),
-        helper.make_node("Cast", ["negative"], ["below"], to=types.INT32),
-        helper.make_node("Cast", ["positive"], ["above"], to=types.INT32),
-        helper.make_node("Sub", ["above", "below"], ["difference"]),
-        helper.make_node("Cast", ["difference"], ["decisions"], to=types.INT8),
-    ]
-    shape = ["cases", len(rules.labels)]
-    inputs = [helper.make_tensor_value_info("probabilities", types.FLOAT, shape)]
-    outputs = [helper.make_tensor_value_info("decisions", types.INT8, shape)]
-    graph = helper.make_graph(nodes, "labels", inputs, outputs, constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    helper.set_model_props(model, {"calibrant.labels": json.dumps(rules.to_dict())})
-    onnx.checker.check_model(model, full_check=True)
+    if is_module(model):
+        require_libraries()
+        proto, decider, arrays = _of_module(model, example, ranges, policy, class_names)
+    else:
+        proto, decider, arrays = _of_estimator(model, example, ranges, policy, class_names)
+    onnx = library("onnx")
+    # Described in its metadata, sealed and compared before it is renamed.
     with atomic_write(target) as temporary:
-        temporary.write_bytes(model.SerializeToString())
-    return target
+        onnx.helper.set_model_props(proto, {CONTENTS: decider.contents.to_text(), SEAL: EMPTY_SEAL})
+        onnx.checker.check_model(proto, full_check=True)
+        temporary.write_bytes(sealed(proto.SerializeToString()))
+        return compare_onnx(temporary, decider, arrays, named=target, compared=compared)
 
 
 def require_libraries() -> None:
@@ -205,73 +160,86 @@ def require_libraries() -> None:
         library(name)
 
 
-def export_module(
-    model: "nn.Module",
-    path: Path,
-    policy: PolicyLike | None,
-    example: Any,
-    *,
-    ranges: Mapping[str, tuple[float, float]] | None,
-    class_names: Sequence[str] | None,
-    compared: str = _EXAMPLE,
-) -> Exported:
-    """Export a torch network that needs no normalisation; the arguments are those of `export_onnx`.
+def _of_module(
+    model: "nn.Module", example: Any, ranges: Ranges | None, policy: PolicyLike | None, names: Sequence[str] | None
+) -> tuple[Any, Decider, Arrays]:
+    """A torch network with its policy as ONNX, the same in Python, and the cases to compare them on."""
+    import torch
 
-    `compared` says in the description what the cases of the example are.
-    """
-    tensors, _ = input_names(model, example)
+    tensors = input_names(example)
     if any(len(values) < 2 for values in tensors.values()):
         raise invalid("example", "hold at least 2 cases", 1)
+    model = model.cpu()
+    if all(values.dtype != torch.float64 for values in tensors.values()):
+        model = model.float()
     network, specs, n_classes = prepare(model, example, ranges)
-    contents = Contents(inputs=specs, network=weights_digest(model), policy=policy_for(n_classes, policy, class_names))
+    contents = Contents(inputs=specs, network=weights_digest(model), policy=policy_for(n_classes, policy, names))
     traced = _trace(network, [tensors[spec.name][:2] for spec in specs], [spec.name for spec in specs])
     decider = Decider.of(contents, torch_scores(network, specs))
-    arrays = {spec.name: tensors[spec.name].numpy() for spec in specs}
-    return _write_checked(deployable(traced, contents), path, decider, arrays, compared)
+    return deployable(traced, contents), decider, {spec.name: tensors[spec.name].numpy() for spec in specs}
 
 
-def _export_estimator(
-    estimator: Any,
-    path: Path,
-    policy: PolicyLike | None,
-    example: Any,
-    *,
-    ranges: Mapping[str, tuple[float, float]] | None,
-    class_names: Sequence[str] | None,
-) -> Exported:
-    """Export a fitted scikit-learn classifier or pipeline; its input is called `inputs`."""
+def _of_estimator(
+    estimator: Any, example: Any, ranges: Ranges | None, policy: PolicyLike | None, names: Sequence[str] | None
+) -> tuple[Any, Decider, Arrays]:
+    """The same for a fitted scikit-learn classifier or pipeline; its input is called `inputs`."""
     if not callable(getattr(estimator, "predict_proba", None)) or not hasattr(estimator, "classes_"):
-        rule = "be a run, a torch.nn.Module or a fitted scikit-learn classifier with predict_proba"
+        rule = "be a torch.nn.Module or a fitted scikit-learn classifier with predict_proba"
         raise invalid("model", rule, type(estimator).__name__)
     rows = np.asarray(example)
     if rows.ndim != 2 or len(rows) < 2 or rows.dtype.kind not in "iuf":
         raise invalid("example", "be numbers of shape (n, features), n >= 2", f"{rows.dtype} {rows.shape}")
-    proto, dtype = convert_estimator(estimator, rows)
+    proto, dtype = _convert_estimator(estimator, rows)
     arrays = {INPUTS: rows.astype(dtype)}
-    names = tuple(map(str, class_names or estimator.classes_))
     contents = Contents(
         inputs=read_specs(arrays, ranges),
         network=hashlib.sha256(proto.graph.SerializeToString(deterministic=True)).hexdigest(),
         kind="probabilities",
-        policy=policy_for(len(estimator.classes_), policy, names),
+        policy=policy_for(len(estimator.classes_), policy, tuple(map(str, names or estimator.classes_))),
     )
-    decider = Decider.of(contents, estimator_scores(estimator))
-    return _write_checked(deployable(proto, contents, output=1), path, decider, arrays, _EXAMPLE)
+    decider = Decider.of(contents, _estimator_scores(estimator))
+    return deployable(proto, contents, output=1), decider, arrays
 
 
-def _normalised(
-    model: "nn.Module", example: Any, mean: Sequence[float] | None, std: Sequence[float] | None
-) -> "nn.Module":
-    if mean is None and std is None:
-        return model
-    if getattr(example, "ndim", 0) != 4:
-        raise invalid("mean and std", "be left out for what is no image (n, C, H, W)", "them")
-    channels = example.shape[1]
-    means = list(mean or [0.0] * channels)
-    stds = list(std or [1.0] * channels)
-    if len(means) != channels or len(stds) != channels or min(stds) <= 0:
-        raise invalid("mean and std", f"give {channels} values, std above 0", f"{means} and {stds}")
-    return normalised(model, mean=means, std=stds)
+def _estimator_scores(estimator: Any) -> Score:
+    """A scikit-learn classifier as a function of arrays."""
+
+    def score(arrays: Arrays) -> NDArray[Any]:
+        with warnings.catch_warnings():
+            # An estimator that was fitted on a table with named columns warns that an array has none.
+            warnings.simplefilter("ignore")
+            return np.asarray(estimator.predict_proba(arrays[INPUTS]))
+
+    return score
+
+
+def _convert_estimator(estimator: Any, rows: NDArray[Any]) -> tuple[Any, str]:
+    """The estimator as ONNX, and the type of its inputs.
+
+    In double precision if the converter and the runtime can do it: linear models then equal scikit-learn's to the last
+    digits. Trees exist in single precision only.
+    """
+    skl2onnx = library("skl2onnx", "sklearn-export")
+    types = library("skl2onnx.common.data_types", "sklearn-export")
+    message = ""
+    for dtype, kind in (("float64", types.DoubleTensorType), ("float32", types.FloatTensorType)):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                proto = skl2onnx.to_onnx(
+                    estimator,
+                    initial_types=[(INPUTS, kind([None, rows.shape[1]]))],
+                    options={"zipmap": False},
+                    target_opset={"": _OPSET, "ai.onnx.ml": 3},
+                )
+            session = open_session(proto.SerializeToString(), "the estimator")
+            output = session.get_outputs()[1].name
+            session.run([output], {INPUTS: rows[:2].astype(dtype)})
+        except Exception as error:  # noqa: BLE001 (the other type may work; the last message is shown)
+            message = " ".join(str(error).split())[:200]
+        else:
+            return proto, dtype
+    raise InvalidInput(f"skl2onnx cannot convert {type(estimator).__name__}: {message}")
 
 
 def _trace(module: "nn.Module", example: Sequence["Tensor"], inputs: Sequence[str]) -> Any:
@@ -298,18 +266,6 @@ def _trace(module: "nn.Module", example: Sequence["Tensor"], inputs: Sequence[st
     return program.model_proto
 
 
-def _write_checked(proto: Any, path: Path, decider: Decider, arrays: Arrays, compared: str) -> Exported:
-    """Describe a model in its metadata, seal it, compare it with Python, and only then rename it to `path`."""
-    onnx = library("onnx")
-    if path.suffix.lower() != ".onnx":
-        raise invalid("path", "end in .onnx", str(path))
-    with atomic_write(path) as temporary:
-        onnx.helper.set_model_props(proto, {CONTENTS: decider.contents.to_text(), SEAL: EMPTY_SEAL})
-        onnx.checker.check_model(proto, full_check=True)
-        temporary.write_bytes(sealed(proto.SerializeToString()))
-        return compare_onnx(temporary, decider, arrays, named=path, compared=compared)
-
-
 def compare_onnx(
     path: Path, decider: Decider, arrays: Arrays, *, named: Path | None = None, compared: str = _EXAMPLE
 ) -> Exported:
@@ -319,44 +275,24 @@ def compare_onnx(
     lie outside the ranges of the inputs; one that the rule would automate and the file does not is a difference.
     Messages and the result name the path `named`.
     """
-    place = named or path
+    place, contents = named or path, decider.contents
+    policy = contents.policy
     session = open_session(path.read_bytes(), str(place))
     total = len(next(iter(arrays.values())))
-    # One case alone as well: onnxruntime computes a batch of one differently.
-    largest, _, _ = _compare(session, decider, {key: values[:1] for key, values in arrays.items()}, place)
-    automated = by_file = differ = 0
-    for start in range(0, total, _BATCH):
-        part = {key: values[start : start + _BATCH] for key, values in arrays.items()}
-        difference, python, file = _compare(session, decider, part, place)
-        largest = max(largest, difference)
-        automated += int(python.sum())
-        by_file += int(file.sum())
-        differ += int((python != file).sum())
-    if automated and not by_file:
-        why = "it differs"
-        if not _inside(decider.contents, arrays).all():
-            why = "the cases lie outside the ranges that it was exported for"
-        raise CheckFailed(
-            f"{place} was not written: the rule automates {automated} of {total} cases and the file none: {why}."
-        )
-    return Exported(place, decider.policy, total, automated, largest, differ, compared)
+    # The first case alone as well: onnxruntime computes a batch of one differently.
+    parts = [slice(0, 1), *(slice(start, start + _BATCH) for start in range(0, total, _BATCH))]
+    batches = [{name: values[part] for name, values in arrays.items()} for part in parts]
+    outputs = [session.run(output_names(policy), batch) for batch in batches]
+    probabilities, predicted, automate, scores, *listed = map(np.concatenate, zip(*outputs, strict=True))
+    in_python = np.concatenate([decider.score(batch) for batch in batches])
+    inside = np.concatenate([_inside(contents, batch) for batch in batches])
 
-
-def _compare(
-    session: Any, decider: Decider, part: Arrays, place: Path
-) -> tuple[float, NDArray[np.bool_], NDArray[np.bool_]]:
-    """The largest difference, and which cases Python and the file automate."""
-    contents = decider.contents
-    policy = contents.policy
-    probabilities, predicted, automate, scores, *listed = session.run(output_names(policy), part)
-    in_python = decider.score(part)
     difference = np.abs(probabilities_of(scores, contents.kind) - probabilities_of(in_python, contents.kind))
     largest = float(difference.max())
     if not largest <= _TOLERANCE:
         raise _disagree(place, f"probabilities differ by up to {largest:.2g} (allowed: {_TOLERANCE:g})")
     judged = contents.judge(scores)
     routed = judged.routed
-    inside = _inside(contents, part)
     off = float(np.abs(judged.probabilities - probabilities).max())
     # A decision may differ only if the score is the threshold itself, or two classes are equally probable.
     near = np.abs(routed.ranking - policy.routing.thresholds[routed.predicted]) <= _POLICY_TOLERANCE
@@ -369,7 +305,16 @@ def _compare(
         edge = np.abs(judged.probabilities - policy.shortlist.least).min(axis=1) <= _POLICY_TOLERANCE
         if ((listed[0] != judged.listed).any(axis=1) & inside & ~edge & ~near & ~tied).any():
             raise _disagree(place, "shortlists differ")
-    return largest, contents.judge(in_python).routed.automate, automate
+    by_rule, by_file = contents.judge(in_python).routed.automate[1:], automate[1:]
+    automated = int(by_rule.sum())
+    if automated and not by_file.any():
+        why = "it differs"
+        if not inside.all():
+            why = "the cases lie outside the ranges that it was exported for"
+        raise CheckFailed(
+            f"{place} was not written: the rule automates {automated} of {total} cases and the file none: {why}."
+        )
+    return Exported(place, policy, total, automated, largest, int((by_rule != by_file).sum()), compared)
 
 
 def _inside(contents: Contents, arrays: Arrays) -> NDArray[np.bool_]:

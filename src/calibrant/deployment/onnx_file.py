@@ -8,7 +8,6 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from calibrant.calibration.operations import Recorder, Symbol
 from calibrant.decisions import Policy, Routed, RoutingRule
 from calibrant.decisions.ranking import is_bounded, ranked, score_name
-from calibrant.deployment.input_spec import Arrays, InputSpec
+from calibrant.deployment.networks import Arrays, InputSpec, Score
 from calibrant.errors import InvalidInput, importing, invalid, one_line
 from calibrant.files import as_path, parse_json, reading, typed
 from calibrant.predictions import Kind
@@ -293,7 +292,7 @@ def open_session(content: bytes, where: str) -> Any:
         raise InvalidInput(f"{where} cannot be run by onnxruntime: {message}.") from error
 
 
-def open_onnx(path: str | Path) -> tuple[Contents, Callable[[Arrays], NDArray[Any]]]:
+def open_onnx(path: str | Path) -> tuple[Contents, Score]:
     """What an exported file holds, and its network as a function of arrays."""
     session = open_session(read_onnx(path), str(path))
     text = session.get_modelmeta().custom_metadata_map.get(CONTENTS, "")

@@ -110,7 +110,7 @@ class Review:
         logged = self.log.find(name)
         if self.pictures is not None and logged is not None:
             folder = self.pictures.resolve()
-            path = (folder / str(logged.decision.extras.get("picture", ""))).resolve()
+            path = (folder / str(logged.extras.get("picture", ""))).resolve()
             if path.is_relative_to(folder) and path.suffix.lower() in _PICTURES and path.is_file():
                 return path.read_bytes(), mimetypes.guess_type(path.name)[0] or "image/png"
         raise UnknownId("there is no picture of this case.")

@@ -4,16 +4,14 @@ import asyncio
 import json
 import os
 import re
-import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import accumulate, repeat
 from operator import mul
-from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
@@ -25,6 +23,9 @@ from calibrant.deployment.log import DecisionLog
 from calibrant.deployment.prometheus import Metrics
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, one_line
 from calibrant.files import parse_json
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
 
 # Threads that decide: while one waits for the disk or for a large body, others work.
 _THREADS = max(4, os.cpu_count() or 1)
@@ -42,7 +43,6 @@ _KEY = re.compile(rb'"\s*:')
 _Body = TypeVar("_Body", bound=BaseModel)
 _T = TypeVar("_T")
 _Request = tuple[bytes, asyncio.Future[bytes]]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class TooLarge(InvalidInput):
@@ -57,23 +57,15 @@ class TooSlow(InvalidInput):
     """A body that did not arrive in time."""
 
 
-class ClientGone(Exception):
-    """The client left before its body was complete."""
-
-
 class Service:
-    """What the service answers; the arguments are those of `create_app`."""
+    """What the service answers about at most `most_cases` cases and `most_bytes` bytes in a request."""
 
-    def __init__(
-        self, decider: Decider, most_cases: int, most_bytes: int, *, metrics_folder: Path | None = None
-    ) -> None:
+    def __init__(self, decider: Decider, most_cases: int, most_bytes: int) -> None:
         self.decider = decider
         self.most_cases = whole("most_cases", most_cases, 1)
         self.most_bytes = whole("most_bytes", most_bytes, 1)
         self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
         self._in_flight = 0  # bytes of large bodies
-        self.metrics = Metrics(metrics_folder)
-        self._counting = threading.Lock()
         # A case has a list per row of its input; ids and extras may have brackets in their text, too.
         per_case = sum(1 + sum(accumulate(spec.shape[:-1], mul)) for spec in decider.contents.inputs)
         self._most_lists = (most_cases + 1) * (per_case + 16)
@@ -81,27 +73,20 @@ class Service:
         self._most_colons = (most_cases + 1) * 300
         # The digests are computed once, not for every answer.
         self.versions = {"model": decider.contents.network, "policy": decider.policy.digest}
-        # Requests that no thread has begun, and the mailboxes of threads without work.
+        # Requests that no thread has begun.
         self._waiting: deque[_Request] = deque()
-        self._idle: list[SimpleQueue[_Request]] = []
-        self._handing_over = threading.Lock()
+        self.metrics = Metrics(decider.log, lambda: len(self._waiting))
+        self._for_decisions = ThreadPoolExecutor(_THREADS, thread_name_prefix="decide")
         # Health has a thread of its own: all others may be waiting for a locked log.
         self.for_health = ThreadPoolExecutor(1, thread_name_prefix="health")
         self.for_metrics = ThreadPoolExecutor(1, thread_name_prefix="metrics")
         self.for_log = ThreadPoolExecutor(_THREADS, thread_name_prefix="log")
-        for number in range(_THREADS):
-            threading.Thread(target=self._work, name=f"decide-{number}", daemon=True).start()
 
     async def decide(self, content: bytes) -> bytes:
         """Decide about the cases in a body; returns the answer as JSON."""
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        with self._handing_over:
-            if self._idle:
-                # The thread that worked last: the caches of its core still hold the model. Threads in turn take 1.4
-                # times as long for a request of one case.
-                self._idle.pop().put((content, answer))
-            else:
-                self._waiting.append((content, answer))
+        self._waiting.append((content, answer))
+        self._for_decisions.submit(self._work)
         return await answer
 
     def label(self, content: bytes) -> dict[str, int]:
@@ -118,7 +103,7 @@ class Service:
         logged = self.log.find(id)
         if logged is None:
             raise UnknownId(f"id {one_line(repr(id), most=100)} was never decided in this log.")
-        return {**logged.to_dict(), **self.decider.to_dict(logged.decision)}
+        return self.decider.to_dict(logged)
 
     def health(self) -> dict[str, Any]:
         """Whether the service can decide and its log can be written."""
@@ -126,10 +111,6 @@ class Service:
         if self.decider.log is not None:
             logged = self.decider.log.check()
         return {"status": "ok", **self.versions, "logged": logged}
-
-    def metrics_page(self) -> str:
-        """The page for Prometheus."""
-        return self.metrics.text(self.decider.log, len(self._waiting))
 
     @property
     def log(self) -> DecisionLog:
@@ -141,44 +122,27 @@ class Service:
     # -- threads that decide --------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        mailbox: SimpleQueue[_Request] = SimpleQueue()
-        self._look_for_work(mailbox)
-        while True:
-            requests = [mailbox.get()]
-            scored = []
-            ends = time.perf_counter() + _TOGETHER_S
-            while True:
-                scored.append(self._score(requests[-1][0]))
-                if time.perf_counter() > ends or len(requests) == _MOST_TOGETHER:
-                    break
-                try:
-                    requests.append(self._waiting.popleft())
-                except IndexError:
-                    break
-            futures = [future for _, future in requests]
-            answers = self._decide(scored)
-            unwritten = next((answer for answer in answers if isinstance(answer, OutputError)), None)
-            if unwritten is not None:
-                # Whoever waits behind them would wait as long for the same answer.
-                while self._waiting:
-                    try:
-                        futures.append(self._waiting.popleft()[1])
-                    except IndexError:
-                        break  # another thread took it
-                    answers.append(unwritten)
-            # Before the answers go out: a client that asks again at once shall get the same thread.
-            self._look_for_work(mailbox)
+        """Answer a request that waits, and further ones while little time has passed."""
+        futures: list[asyncio.Future[bytes]] = []
+        scored: list[Scored | Exception] = []
+        ends = time.perf_counter() + _TOGETHER_S
+        while len(futures) < _MOST_TOGETHER and not (futures and time.perf_counter() > ends):
             try:
+                content, future = self._waiting.popleft()
+            except IndexError:
+                break  # other threads took the rest
+            futures.append(future)
+            scored.append(self._score(content))
+        answers = self._decide(scored)
+        unwritten = next((answer for answer in answers if isinstance(answer, OutputError)), None)
+        # Whoever waits behind them would wait as long for the same answer.
+        with suppress(IndexError):
+            while unwritten is not None:
+                futures.append(self._waiting.popleft()[1])
+                answers.append(unwritten)
+        if futures:
+            with suppress(RuntimeError):  # the loop was closed, so nobody waits for an answer
                 futures[0].get_loop().call_soon_threadsafe(_deliver, futures, answers)
-            except RuntimeError:
-                return  # the loop was closed, so nobody waits for an answer
-
-    def _look_for_work(self, mailbox: "SimpleQueue[_Request]") -> None:
-        with self._handing_over:
-            if self._waiting:
-                mailbox.put(self._waiting.popleft())
-            else:
-                self._idle.append(mailbox)
 
     def _score(self, content: bytes) -> Scored | Exception:
         try:
@@ -200,10 +164,7 @@ class Service:
             raise TooLarge(f"{limit}, got many more lists or names.")
 
     def _check_number(self, inputs: Any) -> None:
-        arrays = [inputs]
-        if isinstance(inputs, dict):
-            arrays = list(inputs.values())
-        for rows in arrays:
+        for rows in inputs.values() if isinstance(inputs, dict) else [inputs]:
             if isinstance(rows, list) and len(rows) > self.most_cases:
                 raise TooLarge(f"a request must hold at most {self.most_cases:,} cases, got {len(rows):,}.")
 
@@ -232,27 +193,21 @@ class Service:
 
     def _answer(self, decisions: Sequence[Decision]) -> bytes:
         automated = sum(decision.automate for decision in decisions)
-        with self._counting:
-            self.metrics.count_decisions(automated, len(decisions) - automated)
+        self.metrics.count_decisions(automated, len(decisions) - automated)
         shown = [self.decider.to_dict(decision) for decision in decisions]
         return json.dumps({**self.versions, "decisions": shown}, separators=(",", ":")).encode()
 
     # -- bodies ---------------------------------------------------------------------------------------------------
 
-    async def with_body(self, receive: Receive, handle: Callable[[bytes], Awaitable[_T]]) -> _T:
+    async def with_body(self, request: "Request", handle: Callable[[bytes], Awaitable[_T]]) -> _T:
         """Read a body and answer it. Its length and time are limited; large ones are answered a few at a time."""
         parts: list[bytes] = []
         size = held = 0
         try:
             async with asyncio.timeout(BODY_S):
-                more = True
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientGone
-                    parts.append(message.get("body", b""))
-                    more = message.get("more_body", False)
-                    size += len(parts[-1])
+                async for part in request.stream():
+                    parts.append(part)
+                    size += len(part)
                     # Checked while it arrives, so that a refused body does not fill the memory first.
                     if size > self.most_bytes:
                         limit = f"the body must have at most {self.most_bytes:,} bytes"
@@ -260,10 +215,8 @@ class Service:
                     if size > _LARGE:
                         self._in_flight += size - held
                         held = size
-                        if self._in_flight > _MOST_IN_FLIGHT * self.most_bytes:
-                            raise TooBusy(
-                                "too many large bodies are under way. Try again, or send fewer cases at once."
-                            )
+                    if held and self._in_flight > _MOST_IN_FLIGHT * self.most_bytes:
+                        raise TooBusy("too many large bodies are under way. Try again, or send fewer cases at once.")
             content = b"".join(parts)
             if not held:
                 return await handle(content)

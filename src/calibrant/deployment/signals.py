@@ -1,6 +1,6 @@
 """The sequential tests of a monitor and their results: expected, seen, evidence, alarm, since when."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from calibrant.deployment.betting import (
 )
 from calibrant.tables import ShownFields
 
+Places = NDArray[np.int64]
 About = Literal[
     "promise", "shortlist", "sensitivity", "specificity", "share automated", "confidence", "predicted classes"
 ]
@@ -174,7 +175,7 @@ def compare_labelled(confidence: NDArray[np.float64], order: NDArray[np.int64], 
     left_out = others.sum() / (labelled.sum() + others.sum())
     fair = capital < -np.log(_UNFAIR_LEVEL) or left_out < _UNLABELLED
     means = float(values[labelled].mean()), float(values[others].mean())
-    return Labelling(int(labelled.sum()), int(others.sum()), *means, _log10(capital), bool(fair))
+    return Labelling(int(labelled.sum()), int(others.sum()), *means, float(capital / np.log(10.0)), bool(fair))
 
 
 @dataclass(frozen=True)
@@ -207,14 +208,7 @@ def group_share(right: NDArray[np.bool_], clusters: Clusters, *, group: str, abo
 
 
 def promise_signal(
-    rows: NDArray[np.int64],
-    right: NDArray[np.bool_],
-    clusters: Clusters,
-    *,
-    group: str,
-    target: float,
-    level: float,
-    about: About,
+    rows: Places, right: NDArray[np.bool_], clusters: Clusters, *, group: str, target: float, level: float, about: About
 ) -> Signal:
     """Test whether the share of right cases is below the promised one, `target`.
 
@@ -227,31 +221,18 @@ def promise_signal(
     first, last = clusters.first, clusters.last
     errors, sizes = np.add.reduceat((~right).astype(np.int64), first), last - first + 1
     capital = promise_capital(errors, 1.0 - target, cases=sizes, largest=clusters.largest)
-    shown = _shown(len(first))
-    total = np.cumsum(errors)[shown]
-    low, high = error_bounds(total, last[shown] + 1, level, clusters=shown + 1, largest=clusters.largest)
-    alarm = since = since_seen = None
+    change = None
     over = _first_over(capital, level)
     if over is not None:
         ratios = log_ratios(errors, 1.0 - target, cases=sizes, largest=clusters.largest)
         change = int(first[_likeliest_change(ratios, over)])
-        alarm, since, since_seen = int(rows[last[over]]) + 1, int(rows[change]) + 1, float(right[change:].mean())
-    return Signal(
-        about=about,
-        group=group,
-        level=level,
-        cases=len(rows),
-        expected=target,
-        seen=float(right.mean()),
-        low=float(1.0 - high[-1]),
-        high=float(1.0 - low[-1]),
-        evidence=_log10(capital.max(initial=0.0)),
-        alarm=alarm,
-        since=since,
-        since_seen=since_seen,
-        detail="",
-        curve=_curve(rows, right.astype(np.float64), capital[shown], last[shown], 1.0 - high, 1.0 - low),
-    )
+    shown = _shown(len(first))
+    total = np.cumsum(errors)[shown]
+    low, high = error_bounds(total, last[shown] + 1, level, clusters=shown + 1, largest=clusters.largest)
+    signal = _signal(about, level, target, rows, right, capital, last, over, change)
+    curve = replace(signal.curve, low=tuple((1.0 - high).tolist()), high=tuple((1.0 - low).tolist()))
+    evidence = max(signal.evidence, 0.0)
+    return replace(signal, group=group, low=curve.low[-1], high=curve.high[-1], evidence=evidence, curve=curve)
 
 
 def _likeliest_change(log_ratios_by_rate: list[NDArray[np.float64]], alarm: int) -> int:
@@ -272,7 +253,7 @@ def sameness_signal(
     new: NDArray[Any],
     *,
     level: float,
-    rows: NDArray[np.int64],
+    rows: Places,
     names: tuple[str, ...] | None = None,
     seed: int = 0,
 ) -> Signal:
@@ -289,73 +270,76 @@ def sameness_signal(
         commonest = np.bincount(reference).argmax()
         before, after = reference == commonest, new == commonest
     capital = rank_capital(ranks, classes=classes)
-    measure = np.asarray(after, dtype=np.float64)
-    alarm = since = since_seen = None
-    detail = ""
+    change, detail = None, ""
     over = _first_over(capital, level)
     if over is not None:
         change = likeliest_start(ranks[: over + 1], classes=classes)
-        alarm, since, since_seen = int(rows[over]) + 1, int(rows[change]) + 1, float(measure[change:].mean())
         if names is not None:
             shares = [np.bincount(some, minlength=len(names)) / len(some) for some in (reference, new[change:])]
             most = int(np.abs(shares[1] - shares[0]).argmax())
             was, now = 100 * shares[0][most], 100 * shares[1][most]
             detail = f"{names[most]}: {was:.1f} % of the calibration cases, {now:.1f} % since then"
-    shown, none = _shown(len(new)), np.empty(0)
+    expected = float(np.asarray(before, dtype=np.float64).mean())
+    signal = _signal(about, level, expected, rows, after, capital, np.arange(len(new)), over, change)
+    return replace(signal, detail=detail)
+
+
+def _signal(
+    about: About,
+    level: float,
+    expected: float,
+    rows: Places,
+    values: NDArray[Any],
+    capital: NDArray[np.float64],
+    last: Places,
+    over: int | None,
+    change: int | None,
+) -> Signal:
+    """The result of a test without bounds.
+
+    `values` are those of the cases at `rows` of the stream. `capital` is that after each bet, whose last case is
+    `last`. The bet `over` raised the alarm, and the drift began at the case `change`.
+    """
+    measure = np.asarray(values, dtype=np.float64)
+    alarm = since = since_seen = None
+    if over is not None and change is not None:
+        alarm, since, since_seen = int(rows[last[over]]) + 1, int(rows[change]) + 1, float(measure[change:].mean())
+    shown = _shown(len(capital))
+    cases = last[shown] + 1
+    total = np.concatenate([[0.0], np.cumsum(measure)])
+    # A twentieth of the stream, but at least enough to show a rate.
+    first = np.maximum(cases - max(50, len(measure) // 20), 0)
+    curve = Curve(
+        case=tuple((rows[last[shown]] + 1).tolist()),
+        seen=tuple((total[cases] / cases).tolist()),
+        recent=tuple(((total[cases] - total[first]) / (cases - first)).tolist()),
+        low=(),
+        high=(),
+        evidence=tuple((capital[shown] / np.log(10.0)).tolist()),
+    )
     return Signal(
         about=about,
         group="all",
         level=level,
-        cases=len(new),
-        expected=float(np.asarray(before, dtype=np.float64).mean()),
+        cases=len(rows),
+        expected=expected,
         seen=float(measure.mean()),
         low=None,
         high=None,
-        evidence=_log10(capital.max()),
+        evidence=float(capital.max() / np.log(10.0)),
         alarm=alarm,
         since=since,
         since_seen=since_seen,
-        detail=detail,
-        curve=_curve(rows, measure, capital[shown], shown, none, none),
+        detail="",
+        curve=curve,
     )
 
 
 def _first_over(capital: NDArray[np.float64], level: float) -> int | None:
     over = np.flatnonzero(capital >= -np.log(level))
-    if len(over) == 0:
-        return None
-    return int(over[0])
+    return int(over[0]) if len(over) else None
 
 
-def _shown(cases: int) -> NDArray[np.int64]:
-    """Places of the cases that a curve shows: all, or evenly spaced ones and the last."""
-    return np.unique(np.linspace(0, cases - 1, min(cases, _POINTS)).round().astype(np.int64))
-
-
-def _curve(
-    rows: NDArray[np.int64],
-    values: NDArray[np.float64],
-    capital: NDArray[np.float64],
-    shown: NDArray[np.int64],
-    low: NDArray[np.float64],
-    high: NDArray[np.float64],
-) -> Curve:
-    total = np.concatenate([[0.0], np.cumsum(values)])
-    # A twentieth of the stream, but at least enough to show a rate.
-    window = max(50, len(values) // 20)
-    first = np.maximum(shown + 1 - window, 0)
-    recent = (total[shown + 1] - total[first]) / (shown + 1 - first)
-    evidence = [_log10(value) for value in capital]
-    seen = total[shown + 1] / (shown + 1)
-    return Curve(
-        case=tuple((rows[shown] + 1).tolist()),
-        seen=tuple(seen.tolist()),
-        recent=tuple(recent.tolist()),
-        low=tuple(low.tolist()),
-        high=tuple(high.tolist()),
-        evidence=tuple(evidence),
-    )
-
-
-def _log10(capital: float) -> float:
-    return float(capital / np.log(10.0))
+def _shown(bets: int) -> Places:
+    """Places of the bets that a curve shows: all, or evenly spaced ones and the last."""
+    return np.unique(np.linspace(0, bets - 1, min(bets, _POINTS)).round().astype(np.int64))

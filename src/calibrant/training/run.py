@@ -221,9 +221,8 @@ class Run(RunFolder):
         Raises:
             CheckFailed: The file computes something else than Python, or automates nothing although the rule does.
         """
-        from calibrant.deployment.input_spec import IMAGE_SLACK, IMAGES
-        from calibrant.deployment.networks import normalised
-        from calibrant.deployment.onnx_export import export_module, require_libraries
+        from calibrant.deployment.networks import IMAGE_SLACK, IMAGES, normalised
+        from calibrant.deployment.onnx_export import export_onnx, require_libraries
 
         require_libraries()
         # The weights of an unfinished run are not what its figures will be about, and averaged weights come at the end.
@@ -240,7 +239,9 @@ class Run(RunFolder):
         images, compared = self._images_to_compare(checkpoint.values)
         model = normalised(network, mean=checkpoint.values["mean"], std=checkpoint.values["std"])
         ranges = {IMAGES: (-IMAGE_SLACK, 1.0 + IMAGE_SLACK)}
-        return export_module(model, target, policy, images, ranges=ranges, class_names=class_names, compared=compared)
+        return export_onnx(
+            model, target, example=images, policy=policy, ranges=ranges, class_names=class_names, compared=compared
+        )
 
     def _images_to_compare(self, values: Mapping[str, Any]) -> tuple[Tensor, str]:
         """Images of the run's data set if it is at hand, and noise around their mean; and what they are, in words."""
