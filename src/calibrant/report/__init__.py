@@ -13,18 +13,16 @@ from calibrant.report.figures import (
 )
 from calibrant.report.monitor_page import write_monitor_page
 from calibrant.report.page import Section, read_groups, write_label_report, write_report
-from calibrant.report.study_figures import BudgetLine, ablation_curves, budget_curves, component_bars, pareto_picture
+from calibrant.report.study_figures import ablation_curves, component_bars, pareto_picture
 from calibrant.report.style import new_figure, save_figure
 from calibrant.report.summaries import Automated, automated
 
 __all__ = [
     "Automated",
-    "BudgetLine",
     "ReportEntry",
     "Section",
     "ablation_curves",
     "automated",
-    "budget_curves",
     "component_bars",
     "confidence_histogram",
     "coverage_curves",

@@ -14,7 +14,7 @@ from calibrant.files import as_path, locked, output_error, write_json
 from calibrant.predictions import Predictions
 from calibrant.scale import Executor, Task, run_tasks
 from calibrant.scale.work import Ended
-from calibrant.studies.controls import against_controls, at_budgets, plans_without_control
+from calibrant.studies.controls import against_controls, check_budgets, plans_without_control, with_controls
 from calibrant.studies.records import Record, digests, record_run, scaled_by
 from calibrant.studies.referee import check_deciding_metric
 from calibrant.studies.study_results import Results, summarise
@@ -36,7 +36,6 @@ def plan_study(
     lists: Mapping[str, Any] | None = None,
     recipe: Mapping[str, Any] | None = None,
     defaults: Mapping[str, str] | None = None,
-    budgets: Sequence[float] = (),
     control: bool = False,
 ) -> "Study":
     """Return the study that a file and settings describe. Without any, return the one in the folder.
@@ -47,12 +46,11 @@ def plan_study(
         lists: `methods`, `seeds`, `data`, `models`, `baseline`, `decides`. They override the file. None is not set.
         recipe: Dotted recipe keys that all runs share. They override the file.
         defaults: `data` and `model` if neither the file nor `lists` names any.
-        budgets: Shares of all updates at which each method is run.
         control: Whether each plan gets its control: all data for as many updates in fewer epochs.
     """
     settings = {key: value for key, value in (lists or {}).items() if value is not None}
     out = Path(folder)
-    if file is None and not settings and not recipe and not budgets:
+    if file is None and not settings and not recipe:
         return Study(out, None)
     if file is None and "methods" not in settings and (out / "study.toml").is_file():
         raise InvalidInput("Name --methods to change a study. Leave out all settings to continue it as it is.")
@@ -72,7 +70,9 @@ def plan_study(
                 derived = method_settings(data)
                 if derived:
                     merged["derived"][data] = derived
-    return Study(out, at_budgets(StudySpec.parse(merged), budgets, control=control))
+    spec = StudySpec.parse(merged)
+    check_budgets(spec)
+    return Study(out, with_controls(spec) if control else spec)
 
 
 class Study(Displayed):

@@ -1,4 +1,4 @@
-"""What a study leaves behind: run what is left of it, then write its tables, curves, pages and records."""
+"""What a study leaves behind: run what is left of it, then write its tables, pages and records."""
 
 import csv
 import io
@@ -12,9 +12,8 @@ from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput, invali
 from calibrant.files import write_json, write_text
 from calibrant.report import ReportEntry, Section, save_figure, write_report
 from calibrant.studies.ablation import ablation_figure, ablation_table, choose_by_validation
-from calibrant.studies.controls import budget_figure
 from calibrant.studies.records import write_record
-from calibrant.studies.result_tables import calibrated_tables, control_table, paper_tables, percent
+from calibrant.studies.result_tables import calibrated_tables, paper_tables, percent
 from calibrant.studies.study_folder import Study
 from calibrant.studies.study_results import Results
 from calibrant.studies.study_spec import StudySpec, file_word
@@ -72,7 +71,7 @@ def run_study(
     if not all_results:  # no run has finished, and `failed` says why
         return outcome
     extra = [] if raw else calibrated_tables(study)
-    outcome.files = [*write_tables(study, all_results, extra=extra), *_write_curves(study, all_results)]
+    outcome.files = write_tables(study, all_results, extra=extra)
     tables = [table for results in all_results for table in paper_tables(results, brief=True)]
     outcome.text = [table.terminal() + "\n" for table in (*tables, *extra)]
     if page:
@@ -243,29 +242,8 @@ def report_study(
     return pages
 
 
-_CURVE = "Error, NLL and what may be automated over the share of updates, with a line for each plan and its control."
-
-
 def study_sections(results: Results, extra: Sequence[Table] = ()) -> list[Section]:
-    """Return the tables of the study for a page. The budget curve goes with the table of plans."""
-    sections = []
-    for table in (*paper_tables(results), *extra):
-        heading = f"Over all seeds: {table.title.removeprefix(f'{results.data}, {results.model}: ')}"
-        if results.controls and table == control_table(results):
-            sections.append(Section("Is the plan worth it?", table, budget_figure(results), _CURVE, leads=True))
-        else:
-            sections.append(Section(heading, table, leads=True))
-    return sections
-
-
-def _write_curves(study: Study, all_results: Sequence[Results]) -> list[Path]:
-    """Write the budget curve of each data set and network as `budget.svg` and `budget.png`."""
-    paths: list[Path] = []
-    for results in all_results:
-        figure = budget_figure(results)
-        if figure is not None:
-            name = "budget"
-            if len(all_results) > 1:
-                name = f"budget-{file_word(results.data)}-{file_word(results.model)}"
-            paths += save_figure(figure, study.path / name)
-    return paths
+    """Return the tables of the study for a page."""
+    where = f"{results.data}, {results.model}: "
+    tables = [*paper_tables(results), *extra]
+    return [Section(f"Over all seeds: {table.title.removeprefix(where)}", table, leads=True) for table in tables]
