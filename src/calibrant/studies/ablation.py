@@ -95,7 +95,7 @@ def _like(value: float, example: object) -> float:
 
 def choose_by_validation(results: Results) -> Row:
     """Return the row with the lowest ECE on the validation set, mean over seeds. The test set is not used."""
-    return min(results.rows, key=lambda row: row.validation_ece.mean or 0.0)
+    return min(results.rows, key=lambda row: row.mean("validation_ece"))
 
 
 _COLUMNS = ("validation ECE", "ECE", "ECE(S95)", "TE", "|S95|", "|S99|", "samples seen, %")
@@ -105,9 +105,9 @@ def ablation_table(name: str, results: Results) -> Table:
     """Return the validation ECE, by which a value is chosen, and the test figures of the paper's two panels."""
     rows = []
     for row in results.rows:
-        test = [percent(row.test[metric]) for metric in ("ece", "ece@0.95", "test_error", "share@0.95", "share@0.99")]
-        seen = f"{100 * (row.seen_share.mean or 0):.1f}"
-        rows.append((_short(name, row.label), percent(row.validation_ece), *test, seen))
+        test = [percent(row[metric]) for metric in ("ece", "ece@0.95", "test_error", "share@0.95", "share@0.99")]
+        seen = f"{100 * row.mean('seen_share'):.1f}"
+        rows.append((_short(name, row.label), percent(row["validation_ece"]), *test, seen))
     chosen = results.rows.index(choose_by_validation(results))
     best = (frozenset(), frozenset({chosen}), *(frozenset[int]() for _ in _COLUMNS[1:]))
     seeds = max(len(row.seeds) for row in results.rows)
@@ -124,7 +124,7 @@ def ablation_figure(name: str, results: Results) -> "Figure":
     """Return the paper's two panels over the setting, or bars for the components."""
     errors = {"ECE": "ece", "ECE(S95)": "ece@0.95", "TE": "test_error"}
     shares = {"|S95|": "share@0.95", "|S99|": "share@0.99"}
-    tested = {label: [row.test[metric] for row in results.rows] for label, metric in (errors | shares).items()}
+    tested = {label: [row[metric] for row in results.rows] for label, metric in (errors | shares).items()}
     # ECE(S95) of an empty set is not defined and leaves a gap in the curve.
     means = {label: or_nan(each.mean for each in line) for label, line in tested.items()}
     left = {label: means[label] for label in errors}

@@ -23,8 +23,8 @@ from calibrant.training.recipe import flatten
 
 # Epochs are whole numbers, so the computing of a plan and its control may differ by this share, or by half an epoch.
 TOLERANCE = 0.02
-METRICS = (("nll", True), ("test_error", False), ("aurc", False))
-"""Metrics by which a plan is judged, and whether after temperature scaling. Lower is better in all of them."""
+METRICS = ("scaled_nll", "test_error", "aurc")
+"""Metrics by which a plan is judged. Lower is better in all of them."""
 
 
 @dataclass(frozen=True)
@@ -170,10 +170,10 @@ def against_controls(
     for controlled in find_controls(by_label):
         plans = controlled.plan
         scored = sum(record.samples_scored / record.samples_full for record in plans) / len(plans)
-        for metric, scaled in METRICS:
-            full = _mean(controlled.full, metric, scaled)
-            control = _mean(controlled.control, metric, scaled)
-            plan = _mean(plans, metric, scaled)
+        for metric in METRICS:
+            full = _mean(controlled.full, metric)
+            control = _mean(controlled.control, metric)
+            plan = _mean(plans, metric)
             rows.append(
                 AgainstControl(
                     plan=controlled.label,
@@ -184,19 +184,17 @@ def against_controls(
                     whole_value=full,
                     control_value=control,
                     plan_value=plan,
-                    difference=referee.compare(controlled.label, metric, plans, controlled.control, scaled=scaled),
+                    difference=referee.compare(controlled.label, metric, plans, controlled.control),
                     recovered=recovered_share(full, control, plan),
-                    recovered_interval=referee.recovered(
-                        metric, plans, controlled.control, controlled.full, scaled=scaled
-                    ),
+                    recovered_interval=referee.recovered(metric, plans, controlled.control, controlled.full),
                 )
             )
     return tuple(rows)
 
 
-def _mean(records: Sequence[Record], metric: str, scaled: bool) -> float | None:
+def _mean(records: Sequence[Record], metric: str) -> float | None:
     """Return the mean of a metric over records; None without records."""
-    return estimate([record.value(metric, scaled=scaled) for record in records]).mean
+    return estimate([record.value(metric) for record in records]).mean
 
 
 def plans_without_control(

@@ -43,20 +43,15 @@ Automation = dict[str, float | None]
 both by the `best_` score."""
 
 
-class _Model(BaseModel):
-    # Other keys are accepted: a later version may add some.
-    model_config = ConfigDict(extra="allow")
-
-
-class _Named(_Model):
+class _Named(BaseModel):
     name: Text
 
 
-class _Engine(_Model):
+class _Engine(BaseModel):
     precision: Text
 
 
-class _Recipe(_Model):
+class _Recipe(BaseModel):
     """The parts of a recipe that tables need."""
 
     seed: Count
@@ -77,16 +72,6 @@ class _Automation(BaseModel):
     scaled_accuracy: Fraction | None
     best_share: Fraction | None = None
     best_accuracy: Fraction | None = None
-
-    @model_validator(mode="after")
-    def _accuracy_of_something(self) -> Self:
-        pairs = [(self.share, self.accuracy), (self.scaled_share, self.scaled_accuracy)]
-        if self.best_share is not None:
-            pairs.append((self.best_share, self.best_accuracy))
-        for share, accuracy in pairs:
-            if (share == 0) != (accuracy is None):
-                raise ValueError("an accuracy if something is automated, and none if nothing is")
-        return self
 
 
 def _as_in(model: type[BaseModel]) -> AfterValidator:
@@ -123,6 +108,23 @@ class _Best(BaseModel):
     test_scaled: Evaluations
     validation: EvaluationContent
     temperature: Positive
+
+
+SCALED = "scaled_"
+"""Before the name of a metric: after temperature scaling."""
+_FIELDS = (
+    *("samples_seen", "seen_share", "samples_scored", "compute_share", "flops", "train_seconds", "temperature"),
+    *("validation_ece", "validation_nll_scaled"),
+)
+
+
+def without_scaled(name: str) -> tuple[str, bool]:
+    """Return the name of a metric, and whether it is taken after temperature scaling.
+
+    >>> without_scaled("scaled_nll")
+    ('nll', True)
+    """
+    return name.removeprefix(SCALED), name.startswith(SCALED)
 
 
 # Parts of a recipe that change neither the training nor the record of its last epoch.
@@ -227,33 +229,66 @@ class Record(BaseModel):
             for n_bins, content in group.items()
         }
 
-    def value(self, metric: str, *, n_bins: int = 10, scaled: bool = False) -> float | None:
-        """Return one metric of the test set by its flat name ("ece", "share@0.95"), as a fraction."""
-        return self.evaluation(n_bins=n_bins, scaled=scaled).values()[metric]
+    @cached_property
+    def figures(self) -> dict[str, float | None]:
+        """Everything that was measured, by flat name: costs, validation figures and metrics of the test set.
 
-    def deviation(self, metric: str, *, scaled: bool = False) -> float | None:
-        """Return the standard error of a metric over test images, from the width of its 95 % interval.
-
-        None if there is no interval, or if the metric depends on a few images: one image, drawn again and again, has
-        no spread. The position of the interval is not used: in older records, those of calibration errors are too high.
+        Shares are fractions. Metrics have 10 bins, `ece_15_bins` has 15; `scaled_nll` is after temperature scaling, and
+        `automated_share@0.99` is the share that is automated at a promised accuracy of 0.99.
         """
+        figures: dict[str, float | None] = {name: getattr(self, name) for name in _FIELDS}
+        for scaled, prefix in ((False, ""), (True, SCALED)):
+            figures |= {f"{prefix}{name}": value for name, value in self.evaluation(scaled=scaled).values().items()}
+            figures[f"{prefix}ece_15_bins"] = self.evaluation(n_bins=15, scaled=scaled).ece
+        for target, parts in (self.automation or {}).items():
+            figures |= {f"automated_{name}@{target}": value for name, value in parts.items()}
+        return figures
+
+    def value(self, name: str) -> float | None:
+        """Return one of `figures`."""
+        return self.figures[name]
+
+    def deviation(self, name: str) -> float | None:
+        """Return the standard error of a figure over test images.
+
+        That of a metric follows from the width of its 95 % interval. None if there is no interval, or if the metric
+        depends on a few images: one image, drawn again and again, has no spread. The position of the interval is not
+        used: in older records, those of calibration errors are too high.
+        """
+        if name.startswith("automated_"):
+            return self._binomial_error(name)
+        metric, scaled = without_scaled(name)
         evaluation = self.evaluation(scaled=scaled)
-        values = evaluation.values()
-        if rests_on_few(metric, values, values, evaluation.n):
-            return None
         ends = (evaluation.intervals or {}).get(metric)
         if ends is None or not all(map(math.isfinite, ends)):
             return None
+        values = evaluation.values()
+        if rests_on_few(metric, values, values, evaluation.n):
+            return None
         return (ends[1] - ends[0]) / (2 * 1.96)
+
+    def _binomial_error(self, name: str) -> float | None:
+        """Return the standard error of what is automated, for a fixed threshold.
+
+        None for an accuracy of 0 or 1: a few cases that are all right would look certain.
+        """
+        value = self.value(name)
+        if value is None:
+            return None
+        cases = float(self.evaluation().n)
+        if "accuracy" in name:
+            cases *= self.value(name.replace("accuracy", "share")) or 0.0
+            if value in {0.0, 1.0} or not cases:
+                return None
+        return math.sqrt(value * (1.0 - value) / cases)
 
     def at_best(self) -> Self | None:
         """Return the record as if the best epoch were the last. None if the best epoch was not kept."""
         if self.best is None:
             return None
         figures = {key: self.best[key] for key in ("test", "test_scaled", "validation", "temperature")}
-        copy = self.model_copy(update={**figures, "automation": None, "validation_nll_scaled": None, "best": None})
-        copy.__dict__.pop("_evaluations", None)  # cached evaluations of the last epoch
-        return copy
+        of_last = dict.fromkeys(("takeover", "validation_nll_scaled", "best"))
+        return self.model_validate({**self.to_dict(), **figures, **of_last})
 
     @property
     def compute_share(self) -> float:

@@ -72,7 +72,7 @@ def run_study(
         return outcome
     extra = [] if raw else calibrated_tables(study)
     outcome.files = write_tables(study, all_results, extra=extra)
-    tables = [table for results in all_results for table in paper_tables(results, brief=True)]
+    tables = [table for results in all_results for table in paper_tables(results)]
     outcome.text = [table.terminal() + "\n" for table in (*tables, *extra)]
     if page:
         try:
@@ -95,12 +95,12 @@ def run_ablation(study: Study, name: str, *, record: Path | None = None, **how: 
     outcome.files += save_figure(ablation_figure(name, results), study.path / name)
     outcome.content = {"ablation": name, "chosen_on_validation": chosen.label, **_json(study, all_results)}
     test = ", ".join(
-        f"{label} {percent(chosen.test[metric])}"
+        f"{label} {percent(chosen[metric])}"
         for label, metric in (("ECE", "ece"), ("TE", "test_error"), ("ECE(S95)", "ece@0.95"), ("|S95|", "share@0.95"))
     )
     # Components are compared, not chosen.
     word = "lowest ECE on validation" if name == "components" else "chosen on validation"
-    sentence = f"{word}: {chosen.label} (validation ECE {percent(chosen.validation_ece)}); on test: {test}"
+    sentence = f"{word}: {chosen.label} (validation ECE {percent(chosen['validation_ece'])}); on test: {test}"
     outcome.text = [table.terminal() + "\n", sentence]
     return outcome
 
@@ -170,23 +170,13 @@ def write_tables(study: Study, all_results: Sequence[Results], *, extra: Sequenc
     return paths
 
 
-_COSTS = ("samples_seen", "seen_share", "samples_scored", "compute_share", "flops", "train_seconds")
-
-
 def runs_csv(study: Study) -> str:
-    """Return CSV with one line per finished run: its costs and all test metrics, as fractions.
-
-    Metrics have 10 bins, `ece_15_bins` has 15; `scaled_...` are those after temperature scaling.
-    """
+    """Return CSV with one line per finished run: `Record.figures`."""
     lines: list[dict[str, Any]] = []
     for planned in study.finished():
         record = study.record(planned)
-        line: dict[str, Any] = {"data": record.data, "model": record.model, "label": planned.label}
-        line |= {key: getattr(record, key) for key in ("method", "seed", *_COSTS)}
-        for scaled, prefix in ((False, ""), (True, "scaled_")):
-            line |= {f"{prefix}{name}": value for name, value in record.evaluation(scaled=scaled).values().items()}
-            line[f"{prefix}ece_15_bins"] = record.value("ece", n_bins=15, scaled=scaled)
-        lines.append(line)
+        names = {"data": record.data, "model": record.model, "label": planned.label}
+        lines.append({**names, "method": record.method, "seed": record.seed, **record.figures})
     out = io.StringIO()
     writer = csv.DictWriter(out, list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")
     writer.writeheader()
