@@ -6,7 +6,7 @@ from pathlib import Path
 
 from calibrant import samples
 from calibrant.decisions import Policy, check_promise, fit_policy
-from calibrant.metrics import Evaluation, evaluate
+from calibrant.metrics import evaluate
 from calibrant.predictions import Predictions
 from calibrant.report import write_report
 from calibrant.tables import Table
@@ -62,10 +62,10 @@ def _train_on_digits(out: Path, epochs: int, seed: int, n_resamples: int) -> Tab
     for name, recipe in ((_RECOMMENDED, recommended), (_PLAIN, plain)):
         run = train_or_resume(recipe, out / name.replace(" ", "-"), reporter=make_reporter())
         result = evaluate(run.predictions("test"), n_resamples=n_resamples)
-        rows.append((name, *(_with_interval(result, metric) for metric in ("test_error", "ece", "share@0.95"))))
+        rows.append((name, *(result.with_interval(metric) for metric in ("test_error", "ece", "share@0.95"))))
     one_image = f"one image is {100 / result.n:.2f} %, so small differences are chance"
     caption = f"{result.n} test images, 95 % intervals; {one_image}."
-    return Table("Handwritten digits", rows, ("training", "error %", "ECE %", "|S95| %"), caption)
+    return Table("Handwritten digits", rows, ("training", "error", "ECE", "|S95|"), caption)
 
 
 def _judge_samples(out: Path, seed: int, n_resamples: int, say: Callable[[str], None]) -> Path:
@@ -94,42 +94,14 @@ def _judge_samples(out: Path, seed: int, n_resamples: int, say: Callable[[str], 
 def _judged_row(name: str, predictions: Predictions, policy: Policy) -> tuple[str, ...]:
     calibrated = policy.calibrate(predictions)
     before = evaluate(predictions)
-    after = evaluate(calibrated)
     checked = check_promise(policy.routing, calibrated)
     group = checked.groups[0]
-    right = "-"
-    if group.accuracy is not None:
-        right = f"{100 * group.accuracy:.2f}"
     return (
         name,
         f"{100 * before.test_error:.2f}",
         f"{100 * before.ece:.2f}",
-        f"{100 * after.ece:.2f}",
+        f"{100 * evaluate(calibrated).ece:.2f}",
         f"{getattr(policy.calibrator, 'temperature_', 1.0):.2f}",
         f"{100 * group.automated / checked.cases:.1f}",
-        right,
+        "-" if group.accuracy is None else f"{100 * group.accuracy:.2f}",
     )
-
-
-def _with_interval(evaluation: Evaluation, metric: str) -> str:
-    value = evaluation.values()[metric]
-    if value is None:
-        return "-"
-    interval = (evaluation.intervals or {}).get(metric)
-    if interval is None:
-        return _percent(value)
-    return f"{_percent(value)} ({_percent(interval[0])}-{_percent(interval[1])})"
-
-
-def _percent(share: float) -> str:
-    """Return a share in percent with three significant digits.
-
-    >>> _percent(0.0082), _percent(0.9399), _percent(1.0)
-    ('0.82', '94.0', '100')
-    """
-    percent = 100 * share
-    if percent >= 99.95:
-        return f"{percent:.0f}"
-    if percent >= 10:
-        return f"{percent:.1f}"
-    return f"{percent:.2f}"

@@ -305,7 +305,7 @@ class ShownFields:
 
     def _repr_html_(self) -> str:
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]  # subclasses are dataclasses
-        rows = [(name.replace("_", " "), _short(getattr(self, name))) for name in names]
+        rows = [(name.replace("_", " "), short(getattr(self, name))) for name in names]
         return Table(type(self).__name__, rows).html()
 
 
@@ -314,7 +314,7 @@ def preformatted(text: str) -> str:
     return f"<pre>{escaped(text)}</pre>"
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     """Return the text of a cell: numbers and texts as they are, the type and size of larger values."""
     if hasattr(value, "shape"):
         return f"array of shape {tuple(value.shape)}"
@@ -325,5 +325,5 @@ def _short(value: Any) -> str:
     if isinstance(value, list | tuple | dict) and len(value) > FEW:
         return f"{len(value):,} values"
     if isinstance(value, list | tuple):
-        return ", ".join(map(_short, value)) or "-"
+        return ", ".join(map(short, value)) or "-"
     return "-" if value is None else str(value)

@@ -3,7 +3,6 @@ import pytest
 from calibrant.errors import InvalidInput
 from calibrant.studies.sweeps import (
     _USUAL,
-    Categorical,
     Range,
     search_space,
 )
@@ -29,7 +28,7 @@ def test_words():
     assert found == {
         "optimiser.batch_size": Range(32, 128, log=True),
         "optimiser.lr": Range(0.01, 1.0),
-        "schedule.kind": Categorical(("step", "cosine")),
+        "schedule.kind": ("step", "cosine"),
     }
 
 

@@ -17,7 +17,7 @@ SPEC = SweepSpec(recipe={"epochs": 3}, search=("drop=0.3:0.8", "optimiser.lr=0.0
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory):
-    made = Sweep(tmp_path_factory.mktemp("sweep") / "s", SPEC, sampler_seed=0)
+    made = Sweep(tmp_path_factory.mktemp("sweep") / "s", SPEC)
     made.run(trials=3)
     return made
 
@@ -38,7 +38,7 @@ def test_objectives_are_the_runs_validation_figures_and_samples(sweep):
 
 def test_nll_after_scaling_may_stand_in_the_place_of_ece(tmp_path):
     spec = SPEC.model_copy(update={"objective": "scaled-nll", "method": "nll+infobatch", "search": ("ratio",)})
-    made = Sweep(tmp_path / "s", spec, sampler_seed=0)
+    made = Sweep(tmp_path / "s", spec)
     made.run(trials=1)
     [trial] = made.finished()
     validation = made.path / "runs" / trial.user_attrs["run"] / "predictions" / "val.npz"

@@ -8,11 +8,10 @@ from calibrant.report.figures import (
     kept_share,
     reliability_diagram,
     reliability_grid,
-    save_figures,
     threshold_curves,
 )
 from calibrant.report.monitor_page import write_monitor_page
-from calibrant.report.page import Section, read_groups, write_label_report, write_report
+from calibrant.report.page import Section, write_label_report, write_report
 from calibrant.report.study_figures import ablation_curves, component_bars, pareto_picture
 from calibrant.report.style import new_figure, save_figure
 from calibrant.report.summaries import Automated, automated
@@ -31,11 +30,9 @@ __all__ = [
     "new_figure",
     "pareto_picture",
     "read_entries",
-    "read_groups",
     "reliability_diagram",
     "reliability_grid",
     "save_figure",
-    "save_figures",
     "threshold_curves",
     "write_label_report",
     "write_monitor_page",

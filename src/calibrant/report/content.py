@@ -178,29 +178,16 @@ def _packed(array: NDArray[Any]) -> str:
     return base64.b64encode(array.tobytes()).decode("ascii")
 
 
-def audit_of(entry: ReportEntry) -> PruningAudit | None:
-    """What pruning left out in the run of an entry; None if nothing is known."""
-    if entry.run is None:
-        return None
-    return entry.run.audit()
-
-
-def names_of(entry: ReportEntry, n_classes: int) -> list[str]:
-    """Names of a run's classes: those of the predictions if there are as many, otherwise numbers."""
-    names = class_names(entry.predictions)
-    if len(names) != n_classes:
-        return [str(k) for k in range(n_classes)]
-    return list(names)
-
-
 def pruning_content(
     entry: ReportEntry, *, pictures: bool = True, data_dir: str | Path | None = None
 ) -> dict[str, Any] | None:
     """Kept shares over epochs and likely wrong labels; None if nothing was pruned or nothing is known."""
-    audit = audit_of(entry)
+    audit = None if entry.run is None else entry.run.audit()
     if audit is None:
         return None
-    names = names_of(entry, len(audit.class_sizes))
+    names = list(class_names(entry.predictions))
+    if len(names) != len(audit.class_sizes):  # the predictions are about other classes
+        names = [str(k) for k in range(len(audit.class_sizes))]
     trained = audit.kept_counts.sum(axis=1)
     full = len(audit.kept_counts) * int(audit.class_sizes.sum())
     return {

@@ -1,7 +1,6 @@
 """Pictures of predictions and of pruning: each function returns a matplotlib `Figure`."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,13 +8,11 @@ from numpy.typing import ArrayLike
 
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import invalid
-from calibrant.files import as_path
 from calibrant.metrics import Bins, accuracy_coverage, reliability_bins, split_groups
 from calibrant.metrics.metric import Groups, Weights
 from calibrant.predictions import Predictions, require_predictions
-from calibrant.report.content import MOST_LINES, audit_of, names_of
-from calibrant.report.entries import Sources, check_methods, read_entries
-from calibrant.report.judged import Policies, judged
+from calibrant.report.content import MOST_LINES
+from calibrant.report.entries import check_methods
 from calibrant.report.style import (
     BLUE,
     GREEN,
@@ -27,7 +24,6 @@ from calibrant.report.style import (
     line_style,
     new_figure,
     percent_axis,
-    save_figure,
     styled,
 )
 from calibrant.report.summaries import Bands, automated, reliability_bands
@@ -315,44 +311,3 @@ def kept_share(
     axes.set(ylim=(0, 1.03), xlabel="Epoch", ylabel="Share of the class trained on")
     axes.set_title(title)
     return figure
-
-
-def save_figures(
-    sources: Sources,
-    folder: str | Path,
-    *,
-    policy: Policies = None,
-    raw: bool = False,
-    n_bins: int = DEFAULT_N_BINS,
-    groups: Groups | None = None,
-) -> list[Path]:
-    """Write every figure that the sources have the data for, as SVG and PNG.
-
-    Args:
-        sources: As for `write_report`.
-        folder: Folder for the files. Files of a method are numbered in the order of the page, because names are free
-            text and need not be file names.
-        policy: As for `write_report`, like `raw`, `n_bins` and `groups`.
-        raw: Do not use the policy of the run.
-        n_bins: Bins of the reliability diagrams.
-        groups: Draws each model group by group too.
-    """
-    entries = [shown.entry for shown in judged(read_entries(sources), policy=policy, raw=raw)]
-    methods = {entry.name: entry.predictions for entry in entries}
-    figures = {
-        "reliability-grid": reliability_grid(methods, n_bins=n_bins),
-        "accuracy-coverage": coverage_curves(methods),
-        "risk-coverage": coverage_curves(methods, error=True),
-    }
-    for number, entry in enumerate(entries, start=1):
-        figures[f"{number}-reliability"] = reliability_diagram(entry.predictions, n_bins=n_bins, title=entry.name)
-        figures[f"{number}-confidence"] = confidence_histogram(entry.predictions, title=entry.name)
-        figures[f"{number}-threshold"] = threshold_curves(entry.predictions, n_bins=n_bins, title=entry.name)
-        if groups is not None:
-            figures[f"{number}-groups"] = group_reliability(entry.predictions, groups, n_bins=n_bins)
-        audit = audit_of(entry)
-        if audit is not None:
-            names = names_of(entry, len(audit.class_sizes))
-            figures[f"{number}-kept"] = kept_share(audit.kept_share, class_names=names, title=entry.name)
-    base = as_path(folder, "folder")
-    return [path for stem, figure in figures.items() for path in save_figure(figure, base / stem)]

@@ -322,11 +322,11 @@ def calibrated_tables(study: Study) -> list[Table]:
     places: dict[tuple[str, str], list[PlannedRun]] = {}
     for planned in study.finished():
         places.setdefault(planned.place, []).append(planned)
-    tables = [_calibrated_table(study, runs) for runs in places.values()]
+    tables = [_calibrated_table(study, f"{data}, {model}", runs) for (data, model), runs in places.items()]
     return [table for table in tables if table.rows]
 
 
-def _calibrated_table(study: Study, runs: Sequence[PlannedRun]) -> Table:
+def _calibrated_table(study: Study, where: str, runs: Sequence[PlannedRun]) -> Table:
     values: dict[str, list[dict[str, float | None]]] = {}
     without = []
     unchanged = []
@@ -345,10 +345,9 @@ def _calibrated_table(study: Study, runs: Sequence[PlannedRun]) -> Table:
         caption += f" Without a calibrator, so not here: {', '.join(without)}."
     if unchanged:
         caption += f" Raw here, too, because nothing could be fitted: {', '.join(unchanged)}."
-    rows = []
-    for label, of_runs in values.items():
-        estimates = [estimate([of_run[metric] for of_run in of_runs]) for metric in _CALIBRATED_METRICS]
-        rows.append((label, *map(percent, estimates)))
-    data, model = runs[0].place
+    rows = [
+        (label, *(percent(estimate([of_run[metric] for of_run in of_runs])) for metric in _CALIBRATED_METRICS))
+        for label, of_runs in values.items()
+    ]
     columns = ("method", *map(metric_label, _CALIBRATED_METRICS))
-    return Table(f"{data}, {model}: with each run's own calibrator", rows, columns, caption)
+    return Table(f"{where}: with each run's own calibrator", rows, columns, caption)

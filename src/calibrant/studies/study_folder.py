@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant.errors import CheckFailed, InvalidInput, invalid, printable
 from calibrant.files import as_path, locked, output_error, write_json
@@ -137,7 +136,7 @@ class Study(Displayed):
             jobs: How many run at once; several can share one GPU if they fit into its memory. None: one, or as many
                 as the executor can run at once.
             data_dir: Folder of the image sets.
-            show_progress: Whether to write a line for each run that ends, and a bar on a terminal, to standard error.
+            show_progress: Whether to write a line for each run that ends to standard error.
             trust_code: Whether to run methods and networks `module:name` that you have not used on this machine before.
             executor: Where the runs are made. None: this machine. Other machines must see the folder of the study.
 
@@ -149,13 +148,11 @@ class Study(Displayed):
         for planned in pending:
             planned.recipe.with_trusted_code(trust_code=trust_code).within_budget().plan()
         check_inputs((planned.recipe for planned in pending), data_dir=data_dir)
-        with self._locked(), contextlib.ExitStack() as stack:
+        with self._locked():
             self.spec.save(self.path / "study.toml")
             if executor is not None:
                 executor.check_shared(self.path.absolute() / "study.toml")
-            watch = None
-            if show_progress:
-                watch = stack.enter_context(_shown_progress(self, pending))
+            watch = _progress(self, pending) if show_progress else None
             environment = {}
             if executor is None:
                 environment[CONCURRENT_RUNS] = str(min(jobs or 1, max(len(pending), 1)))
@@ -266,13 +263,9 @@ class Study(Displayed):
             yield
 
 
-@contextlib.contextmanager
-def _shown_progress(study: Study, pending: Sequence[PlannedRun]) -> Iterator[Callable[[list[Ended]], None]]:
-    """Yield a function that shows a line for each run that has ended and, on a terminal, a bar over all runs."""
+def _progress(study: Study, pending: Sequence[PlannedRun]) -> Callable[[list[Ended]], None]:
+    """Return a function that writes a line for each run that has ended."""
     console = Console(stderr=True)
-    columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True)
-    all_runs = bar.add_task("", total=len(pending))
     shown = 0
 
     def write(line: str) -> None:
@@ -280,18 +273,14 @@ def _shown_progress(study: Study, pending: Sequence[PlannedRun]) -> Iterator[Cal
 
     def update(ended: list[Ended]) -> None:
         nonlocal shown
-        for task in ended[shown:]:
+        for number, task in enumerate(ended[shown:], start=shown + 1):
             outcome = "failed"  # the reason is in the error at the end, where nobody misses it
             if not task.code:
                 test = Run(study.path / "runs" / task.task).summary["test"]
                 outcome = f"test error {test['test_error']:.2%}, ECE {test['ece']:.2%}"
-            write(f"{task.task}: {outcome}")
+            write(f"{task.task}: {outcome} ({number} of {len(pending)})")
         shown = len(ended)
-        bar.update(all_runs, completed=shown)
 
     finished = len(study.runs) - len(pending)
     write(f"{counted(len(study.runs), 'run')}, {finished} of them finished before, {len(pending)} to run")
-    with contextlib.ExitStack() as stack:
-        if console.is_terminal:
-            stack.enter_context(bar)
-        yield update
+    return update

@@ -75,10 +75,7 @@ def run_study(
     tables = [table for results in all_results for table in paper_tables(results)]
     outcome.text = [table.terminal() + "\n" for table in (*tables, *extra)]
     if page:
-        try:
-            outcome.files += report_study(study, all_results=all_results, data_dir=how.get("data_dir"), raw=raw)
-        except InvalidInput as error:  # plotly or jinja2 is not installed
-            outcome.text.append(f"no report page: {error}")
+        outcome.files += report_study(study, all_results=all_results, data_dir=how.get("data_dir"), raw=raw)
     return outcome
 
 
@@ -203,37 +200,34 @@ def report_study(
         settings: Further arguments of `write_report`.
     """
     places: dict[tuple[str, str], dict[str, ReportEntry]] = {}
-    several = len(study.spec.seeds) > 1
     for planned in study.finished():
-        run = Run(study.folder(planned))
-        name = f"{planned.label} (seed {planned.recipe.seed})" if several else planned.label
         entries = places.setdefault(planned.place, {})
         if planned.label not in entries:
+            run = Run(study.folder(planned))
+            name = planned.label
+            if len(study.spec.seeds) > 1:
+                name = f"{name} (seed {planned.recipe.seed})"
             entries[planned.label] = ReportEntry(name, run.predictions("test"), run)
     if not places:
         raise InvalidInput(f"study {study.path} has no finished run yet. Run it: calibrant compare --out {study.path}")
     if path is not None and len(places) > 1:
         raise invalid("path", "be left out for a study of several data sets or networks", str(path))
-    if all_results is None:
-        all_results = study.results()
     tables = [] if raw else calibrated_tables(study)
     pages = []
-    # `places` and `all_results` are both in the order of the finished runs.
-    for (data, model), entries, results in zip(places, places.values(), all_results, strict=True):
-        name = "report.html" if len(places) == 1 else f"report-{file_word(data)}-{file_word(model)}.html"
-        extra = [table for table in tables if table.title.startswith(f"{data}, {model}:")]
-        merged = {"title": f"{data}, {model}: what may each model decide alone?", **settings}
-        target = study.path / name if path is None else path
-        sections = study_sections(results, extra)
+    for results in study.results() if all_results is None else all_results:
+        where = f"{results.data}, {results.model}"
+        name = "report.html"
+        if len(places) > 1:
+            name = f"report-{file_word(results.data)}-{file_word(results.model)}.html"
+        own = [*paper_tables(results), *(table for table in tables if table.title.startswith(f"{where}:"))]
+        sections = [
+            Section(f"Over all seeds: {grid.title.removeprefix(f'{where}: ')}", grid, leads=True) for grid in own
+        ]
+        entries = places[results.data, results.model]
+        merged = {"title": f"{where}: what may each model decide alone?", **settings}
+        target = path or study.path / name
         pages.append(write_report(list(entries.values()), target, raw=raw, sections=sections, **merged))
     if len(places) > 1:
         # A page from the time when the study had one data set would look like the whole study.
         (study.path / "report.html").unlink(missing_ok=True)
     return pages
-
-
-def study_sections(results: Results, extra: Sequence[Table] = ()) -> list[Section]:
-    """Return the tables of the study for a page."""
-    where = f"{results.data}, {results.model}: "
-    tables = [*paper_tables(results), *extra]
-    return [Section(f"Over all seeds: {table.title.removeprefix(where)}", table, leads=True) for table in tables]
