@@ -71,7 +71,7 @@ def test_words_stand_left_and_numbers_right(results):
     differences = paper_tables(results)[-1]
     assert [differences.is_text(column) for column in range(7)] == [True, True, False, False, False, False, True]
     assert differences.markdown().splitlines()[3] == "|---|---|---:|---:|---:|---:|---|"
-    assert r"\begin{tabular}{llrrrrl}" in differences.latex()
+    assert r"\begin{longtable}{llrrrrl}" in differences.latex()
 
 
 def test_the_star_is_explained_where_it_stands(results):

@@ -36,9 +36,9 @@ def test_words():
     ("word", "message"),
     [
         ("huber_wieght", "Did you mean 'huber_weight'"),
-        ("optimiser.lr", "has no usual one"),
+        ("optimiser.lr", "offer at least two values"),
         ("huber_weight=5:1", "LOW < HIGH"),
-        ("huber_weight=0:1:log", "begin above 0"),
+        ("huber_weight=0:1:log", "LOW above 0"),
         ("huber_weight=1:2:lin", "LOW:HIGH:log"),
         ("huber_weight=a:b", "LOW < HIGH"),
         ("huber_weight=3", "offer at least two values"),

@@ -90,7 +90,7 @@ _RECIPE = {"epochs": 1, "optimiser": {"batch_size": 16}}
 def test_tables_and_page_are_written(finished_study):
     markdown, latex, numbers, table = write_tables(finished_study, finished_study.results())
     assert "flsd+h+p-ema" in markdown.read_text()
-    assert latex.read_text().count(r"\begin{tabular}") == 8
+    assert latex.read_text().count(r"\begin{longtable}") == 7
     assert table.read_text() == runs_csv(finished_study)
     content = read_json(numbers)
     assert [run["finished"] for run in content["runs"]] == [True] * 4

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from calibrant.cli._shared import Json, Many, OutOr, Running, Switch, answer
+from calibrant.cli._shared import Json, Many, OutOr, Running, answer
 from calibrant.own_code import trust_named
 
 
@@ -24,7 +24,6 @@ def compare(
     out: Annotated[Path, OutOr] = Path("study"),
     record: Path | None = None,
     page: Annotated[bool, Parameter(negative="--no-page")] = True,
-    raw: Annotated[bool, Switch] = False,
     running: Running = Running(),  # noqa: B008 (it cannot be changed)
     as_json: Json = False,
 ) -> None:
@@ -44,7 +43,6 @@ def compare(
         out: Folder of the study. Given alone, the study in it goes on.
         record: Also write one JSON per run into this folder, for example results/.
         page: Also write the report page.
-        raw: Leave out the table of the runs behind their own calibrators.
     """
     from calibrant.studies import plan_study, run_study
     from calibrant.training.data.spec import own_data
@@ -63,6 +61,6 @@ def compare(
         control=control,
     )
     with running.opened() as how:
-        outcome = run_study(study, **how, trust_code=running.trust_code, record=record, page=page, raw=raw)
+        outcome = run_study(study, **how, trust_code=running.trust_code, record=record, page=page)
     answer(outcome.describe(), outcome.content, as_json=as_json)
     outcome.raise_failures()

@@ -19,10 +19,10 @@ from calibrant.report.style import (
     GREY,
     INK,
     VERMILLION,
-    figure_with,
     legend_beside,
     line_style,
     new_figure,
+    panels_with,
     percent_axis,
     styled,
 )
@@ -52,18 +52,15 @@ def reliability_diagram(
         ax: Axes to draw the accuracy into, without the counts; by default both panels of a new figure.
     """
     bands = reliability_bands(predictions, n_bins)
+    figure, panels = panels_with(ax, 5.2, 5.6, (3.2, 1))
+    _draw_reliability(panels[0], bands, title)
+    panels[0].set_ylabel("Accuracy")
+    panels[-1].set_xlabel("Confidence")
     if ax is not None:
-        figure, _ = figure_with(ax, 5.2, 5.6)
-        _draw_reliability(ax, bands, title)
-        ax.set(xlabel="Confidence", ylabel="Accuracy")
         ax.legend(loc="upper left", frameon=True, framealpha=0.9, edgecolor="none")  # bars may lie behind it
         return figure
-    figure = new_figure(5.2, 5.6)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
-    _draw_reliability(upper, bands, title)
-    upper.set_ylabel("Accuracy")
-    figure.legend(*upper.get_legend_handles_labels(), loc="outside upper center", ncols=2)
-    _draw_counts(lower, bands.bins)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    _draw_counts(panels[1], bands.bins)
     return figure
 
 
@@ -128,7 +125,7 @@ def confidence_histogram(
         ax: Axes to draw into; by default those of a new figure.
     """
     require_predictions(predictions)
-    figure, axes = figure_with(ax, 5.6, 3.6)
+    figure, (axes,) = panels_with(ax, 5.6, 3.6)
     bins = reliability_bins(predictions, n_bins)
     left, width = bins.edges[:-1], np.diff(bins.edges)
     right, wrong = bins.correct_sum / len(predictions), (bins.count - bins.correct_sum) / len(predictions)
@@ -174,7 +171,7 @@ def _draw_counts(axes: "Axes", bins: Bins) -> None:
     left, width = bins.edges[:-1], np.diff(bins.edges)
     bars = axes.bar(left, bins.count, width, align="edge", color=GREY, edgecolor="white", label="samples")
     axes.bar_label(bars, [f"{count:,}" if count else "" for count in bins.count], fontsize=8, padding=1)
-    axes.set(xlabel="Confidence", ylabel="Samples")
+    axes.set_ylabel("Samples")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.margins(y=0.25)
 
@@ -207,7 +204,7 @@ def coverage_curves(
     """
     check_methods(methods)
     beside = len(methods) > 6
-    figure, axes = figure_with(ax, 7.6 if beside else 5.6, max(4.0, 0.3 + 0.2 * len(methods)))
+    figure, (axes,) = panels_with(ax, 7.6 if beside else 5.6, max(4.0, 0.3 + 0.2 * len(methods)))
     for index, (name, predictions) in enumerate(methods.items()):
         curve = accuracy_coverage(predictions, weights=weights)
         values = 1 - curve.accuracy if error else curve.accuracy
@@ -239,13 +236,8 @@ def threshold_curves(
         title: Text above; empty for none.
         ax: Axes to draw share and accuracy into, without the ECE; by default both panels of a new figure.
     """
-    if ax is not None:
-        figure, upper = figure_with(ax, 5.6, 5.2)
-        panels = [upper]
-    else:
-        figure = new_figure(5.6, 5.2)
-        panels = list(figure.subplots(2, 1, sharex=True, height_ratios=(2, 1)))
-        upper = panels[0]
+    figure, panels = panels_with(ax, 5.6, 5.2, (2, 1))
+    upper = panels[0]
     thresholds = np.linspace(0.5, 1.0, 101)
     rows = [automated(predictions, float(threshold), n_bins=n_bins) for threshold in thresholds]
     band = np.array([row.interval or (np.nan, np.nan) for row in rows])
@@ -296,7 +288,7 @@ def kept_share(
     if len(names) != classes:
         raise invalid("class_names", f"hold {classes} names, one for each column of shares", len(names))
     epochs = np.arange(1, len(table) + 1)
-    figure, axes = figure_with(ax, 6.4, 3.8)
+    figure, (axes,) = panels_with(ax, 6.4, 3.8)
     if classes > MOST_LINES:
         band: dict[str, Any] = {"step": "mid", "color": BLUE, "alpha": 0.25, "linewidth": 0}
         lowest, highest = np.nanmin(table, axis=1), np.nanmax(table, axis=1)

@@ -132,9 +132,7 @@ def write_report(
     shown = judged(entries, policy=policy, raw=raw)
     threshold = next(value for value in (threshold, shown[0].threshold, 0.95) if value is not None)
     methods = [each.entry for each in shown]
-    for place, entry in enumerate(methods):
-        images = _images(entry, data_dir) if pictures else None
-        methods[place] = entry._replace(images=images)
+    methods = [entry._replace(images=_images(entry, data_dir) if pictures else None) for entry in methods]
     settings: dict[str, Any] = {"threshold": threshold, "n_bins": n_bins}
     if groups is not None:
         of_groups: dict[str, Any] = {"n_resamples": n_resamples, **settings}
@@ -224,14 +222,12 @@ def _details(entry: ReportEntry, *, threshold: float, n_bins: int) -> dict[str, 
 
 
 def _images(entry: ReportEntry, data_dir: str | Path | None) -> Pixels | None:
-    if entry.images is not None:
-        return check_images(entry.images, len(entry.predictions), f"images of {entry.name!r}")
-    if entry.run is None:
-        return None
-    images = entry.run.test_images(entry.predictions.targets, data_dir)
+    images = entry.images
+    if images is None and entry.run is not None:
+        images = entry.run.test_images(entry.predictions.targets, data_dir)
     if images is None:
         return None
-    return check_images(images, len(images))
+    return check_images(images, len(entry.predictions), f"images of {entry.name!r}")
 
 
 def write_label_report(rules: MultiLabel, cases: LabelCases, path: str | Path) -> Path:

@@ -1,7 +1,7 @@
 """How every figure looks, and how it is saved so that the same data give the same bytes."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
@@ -90,12 +90,14 @@ def new_figure(width: float, height: float) -> "Figure":
     return NotebookFigure(figsize=(width, height), layout="constrained")
 
 
-def figure_with(ax: "Axes | None", width: float, height: float) -> "tuple[Figure, Axes]":
-    """The user's axes with their figure, or those of a new figure in inches."""
-    if ax is None:
-        figure = new_figure(width, height)
-        return figure, figure.subplots()
-    return cast("Figure", ax.figure), ax
+def panels_with(
+    ax: "Axes | None", width: float, height: float, ratios: Sequence[float] = (1,)
+) -> "tuple[Figure, list[Axes]]":
+    """The user's axes with their figure, or panels below each other in a new figure in inches."""
+    if ax is not None:
+        return cast("Figure", ax.figure), [ax]
+    figure = new_figure(width, height)
+    return figure, list(figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios).flat)
 
 
 def legend_beside(figure: "Figure", ax: "Axes | None", *, title: str | None = None) -> None:

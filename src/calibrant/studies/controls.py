@@ -159,12 +159,7 @@ def _tolerance(plan: Record) -> float:
 def against_controls(
     by_label: Mapping[str, Sequence[Record]], predictions_of: PredictionsOf | None = None
 ) -> tuple[AgainstControl, ...]:
-    """Compare all plans with their controls, metric by metric.
-
-    Args:
-        by_label: Records of one data set and network.
-        predictions_of: Returns the test predictions of a record. None: intervals are over seeds alone.
-    """
+    """Compare all plans of one data set and network with their controls, metric by metric."""
     rows = []
     referee = Referee(by_label, predictions_of)
     for controlled in find_controls(by_label):

@@ -4,15 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
-from calibrant.metrics import evaluate
 from calibrant.metrics.metric import label as common_label
 from calibrant.studies.records import CONFIDENCE, without_scaled
 from calibrant.studies.referee import Difference
-from calibrant.studies.study_folder import Study
-from calibrant.studies.study_results import Estimate, Results, Row, estimate
-from calibrant.studies.study_spec import PlannedRun
+from calibrant.studies.study_results import Estimate, Results, Row
 from calibrant.tables import Table, counted
-from calibrant.training import Run
 
 
 def paper_tables(results: Results) -> list[Table]:
@@ -307,47 +303,3 @@ def _with_spread(estimate: Estimate, form: str, *, scale: int = 1) -> str:
     if estimate.spread is not None:
         text += " ± " + form.format(scale * estimate.spread)
     return text
-
-
-_CALIBRATED_METRICS = ("test_error", "ece", "auroc", "ece@0.95", "share@0.95")
-_CALIBRATED = (
-    "In percent, test set, 10 bins: the test predictions after the calibrator of each run, which was fitted on a part "
-    "of its validation cases; the other tables show raw figures (--raw leaves this one out). "
-    "± is the standard deviation over seeds."
-)
-
-
-def calibrated_tables(study: Study) -> list[Table]:
-    """Return a table for each data set and network: the runs after calibration by their own calibrators."""
-    places: dict[tuple[str, str], list[PlannedRun]] = {}
-    for planned in study.finished():
-        places.setdefault(planned.place, []).append(planned)
-    tables = [_calibrated_table(study, f"{data}, {model}", runs) for (data, model), runs in places.items()]
-    return [table for table in tables if table.rows]
-
-
-def _calibrated_table(study: Study, where: str, runs: Sequence[PlannedRun]) -> Table:
-    values: dict[str, list[dict[str, float | None]]] = {}
-    without = []
-    unchanged = []
-    for planned in runs:
-        run = Run(study.folder(planned))
-        policy = run.policy()
-        if policy is None or policy.calibrator is None:
-            without.append(planned.name)
-            continue
-        if policy.calibrator.identity_:
-            unchanged.append(planned.name)
-        calibrated = policy.calibrate(run.predictions("test"))
-        values.setdefault(planned.label, []).append(evaluate(calibrated, n_bins=10).values())
-    caption = _CALIBRATED
-    if without:
-        caption += f" Without a calibrator, so not here: {', '.join(without)}."
-    if unchanged:
-        caption += f" Raw here, too, because nothing could be fitted: {', '.join(unchanged)}."
-    rows = [
-        (label, *(percent(estimate([of_run[metric] for of_run in of_runs])) for metric in _CALIBRATED_METRICS))
-        for label, of_runs in values.items()
-    ]
-    columns = ("method", *map(metric_label, _CALIBRATED_METRICS))
-    return Table(f"{where}: with each run's own calibrator", rows, columns, caption)

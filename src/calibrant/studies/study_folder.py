@@ -18,7 +18,7 @@ from calibrant.studies.records import Record, digests, record_run, scaled_by
 from calibrant.studies.referee import check_deciding_metric
 from calibrant.studies.study_results import Results, summarise
 from calibrant.studies.study_spec import PlannedRun, StudySpec
-from calibrant.tables import Displayed, Table, counted
+from calibrant.tables import counted
 from calibrant.training import Run
 from calibrant.training.checkpoint import trained_data
 from calibrant.training.default_recipes import method_settings
@@ -74,7 +74,7 @@ def plan_study(
     return Study(out, with_controls(spec) if control else spec)
 
 
-class Study(Displayed):
+class Study:
     """A study folder.
 
     It holds `study.toml`, the settings; `runs/NAME/`, the run folders; `recipes/NAME.toml`; `logs/NAME.log`, the output
@@ -98,17 +98,6 @@ class Study(Displayed):
         check_deciding_metric(spec.decides)
         self.spec = spec
         self.runs = spec.runs()
-
-    def _overview(self) -> Table:
-        """How many runs of each row are finished. A run with other settings does not count as finished."""
-        rows: dict[tuple[str, str, str], list[bool]] = {}
-        for planned in self.runs:
-            finished = False
-            with contextlib.suppress(InvalidInput):
-                finished = self._is_finished(planned)
-            rows.setdefault((*planned.place, planned.label), []).append(finished)
-        cells = [(label, data, model, f"{sum(done)} of {len(done)}") for (data, model, label), done in rows.items()]
-        return Table(str(self.path), cells, ("row", "data", "model", "runs finished"))
 
     def folder(self, planned: PlannedRun) -> Path:
         """Return the folder of a run."""

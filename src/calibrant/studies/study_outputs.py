@@ -13,11 +13,11 @@ from calibrant.files import write_json, write_text
 from calibrant.report import ReportEntry, Section, save_figure, write_report
 from calibrant.studies.ablation import ablation_figure, ablation_table, choose_by_validation
 from calibrant.studies.records import write_record
-from calibrant.studies.result_tables import calibrated_tables, paper_tables, percent
+from calibrant.studies.result_tables import paper_tables, percent
 from calibrant.studies.study_folder import Study
 from calibrant.studies.study_results import Results
-from calibrant.studies.study_spec import StudySpec, file_word
-from calibrant.tables import Table, counted, preformatted
+from calibrant.studies.study_spec import file_word
+from calibrant.tables import Table, counted
 from calibrant.training import Run
 
 
@@ -37,9 +37,6 @@ class Outcome:
     text: list[str] = field(default_factory=list)
     content: dict[str, Any] = field(default_factory=dict)
 
-    def _repr_html_(self) -> str:
-        return preformatted(self.describe())
-
     def raise_failures(self) -> None:
         """Raise if something failed."""
         if self.failed:
@@ -53,16 +50,13 @@ class Outcome:
         return "\n".join(lines)
 
 
-def run_study(
-    study: Study, *, record: Path | None = None, page: bool = False, raw: bool = False, **how: Any
-) -> Outcome:
+def run_study(study: Study, *, record: Path | None = None, page: bool = False, **how: Any) -> Outcome:
     """Run what is not finished, and write tables, pages and records of what is.
 
     Args:
         study: The study.
         record: Folder for one JSON per finished run. None: none are written.
         page: Whether to write report pages.
-        raw: Leave out the table of the calibrated runs.
         how: `jobs`, `data_dir`, `trust_code` and `executor` of `Study.run`.
     """
     outcome = _run(study, how, record)
@@ -70,12 +64,10 @@ def run_study(
     outcome.content = _json(study, all_results)
     if not all_results:  # no run has finished, and `failed` says why
         return outcome
-    extra = [] if raw else calibrated_tables(study)
-    outcome.files = write_tables(study, all_results, extra=extra)
-    tables = [table for results in all_results for table in paper_tables(results)]
-    outcome.text = [table.terminal() + "\n" for table in (*tables, *extra)]
+    outcome.files = write_tables(study, all_results)
+    outcome.text = [table.terminal() + "\n" for results in all_results for table in paper_tables(results)]
     if page:
-        outcome.files += report_study(study, all_results=all_results, data_dir=how.get("data_dir"), raw=raw)
+        outcome.files += report_study(study, all_results=all_results, data_dir=how.get("data_dir"))
     return outcome
 
 
@@ -126,12 +118,8 @@ def _run(study: Study, how: dict[str, Any], record: Path | None) -> Outcome:
 
 def _warn_of_forgotten_runs(study: Study) -> None:
     """Warn if the folder held a larger study: `study.toml` and the tables will leave a part of it out."""
-    try:
-        before = StudySpec.load(study.path / "study.toml").runs()
-    except InvalidInput:  # no study before this one
-        return
     names = {planned.name for planned in study.runs}
-    forgotten = [planned.name for planned in before if planned.name not in names and study.folder(planned).is_dir()]
+    forgotten = [path.name for path in sorted((study.path / "runs").glob("*")) if path.name not in names]
     if forgotten:
         warnings.warn(
             f"{counted(len(forgotten), 'run')} of the study that was in {study.path} left out of study.toml and the "
@@ -186,7 +174,6 @@ def report_study(
     path: str | Path | None = None,
     *,
     all_results: Sequence[Results] | None = None,
-    raw: bool = False,
     **settings: Any,
 ) -> list[Path]:
     """Write one report page per data set and network: the tables over all seeds, and the first seed of every row.
@@ -196,7 +183,6 @@ def report_study(
         path: The page, if there is one data set and network. None: `report.html` in the folder of the study, or one
             page for each data set and network.
         all_results: The result of `study.results()`. None: compute it.
-        raw: Leave out the calibrators and rules of the runs.
         settings: Further arguments of `write_report`.
     """
     places: dict[tuple[str, str], dict[str, ReportEntry]] = {}
@@ -212,21 +198,20 @@ def report_study(
         raise InvalidInput(f"study {study.path} has no finished run yet. Run it: calibrant compare --out {study.path}")
     if path is not None and len(places) > 1:
         raise invalid("path", "be left out for a study of several data sets or networks", str(path))
-    tables = [] if raw else calibrated_tables(study)
     pages = []
     for results in study.results() if all_results is None else all_results:
         where = f"{results.data}, {results.model}"
         name = "report.html"
         if len(places) > 1:
             name = f"report-{file_word(results.data)}-{file_word(results.model)}.html"
-        own = [*paper_tables(results), *(table for table in tables if table.title.startswith(f"{where}:"))]
         sections = [
-            Section(f"Over all seeds: {grid.title.removeprefix(f'{where}: ')}", grid, leads=True) for grid in own
+            Section(f"Over all seeds: {table.title.removeprefix(f'{where}: ')}", table, leads=True)
+            for table in paper_tables(results)
         ]
         entries = places[results.data, results.model]
         merged = {"title": f"{where}: what may each model decide alone?", **settings}
         target = path or study.path / name
-        pages.append(write_report(list(entries.values()), target, raw=raw, sections=sections, **merged))
+        pages.append(write_report(list(entries.values()), target, sections=sections, **merged))
     if len(places) > 1:
         # A page from the time when the study had one data set would look like the whole study.
         (study.path / "report.html").unlink(missing_ok=True)

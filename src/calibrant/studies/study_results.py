@@ -18,7 +18,7 @@ from calibrant.studies.referee import (
     check_deciding_metric,
     decide,
 )
-from calibrant.tables import Displayed, ShownFields, Table
+from calibrant.tables import ShownFields
 
 DECIDES = "scaled_nll"
 """The metric that decides unless a study names another one: the log-score after temperature scaling."""
@@ -99,8 +99,8 @@ class AgainstControl(ShownFields):
     recovered_interval: tuple[float, float] | None
 
 
-@dataclass(frozen=True, repr=False)
-class Results(Displayed):
+@dataclass(frozen=True)
+class Results:
     """All rows of one data set and network.
 
     `differences` are those of every method from the baseline in every metric. `decisions` are the verdicts in the one
@@ -119,12 +119,6 @@ class Results(Displayed):
     unfinished: dict[str, tuple[int, ...]] = field(default_factory=dict)
     controls: tuple[AgainstControl, ...] = ()
     uncontrolled: tuple[str, ...] = ()
-
-    def _overview(self) -> Table:
-        from calibrant.studies.result_tables import paper_tables
-
-        table = paper_tables(self)[0]
-        return Table(table.title, table.rows, table.columns)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, in fractions."""

@@ -21,7 +21,7 @@ from calibrant.files import as_path, content_digest, output_error, read_toml, wr
 from calibrant.report import pareto_picture, save_figure
 from calibrant.scale import Executor, Task, run_tasks
 from calibrant.studies.study_outputs import Outcome
-from calibrant.tables import Displayed, Table, counted, short
+from calibrant.tables import Table, counted, short
 from calibrant.training import Recipe, Reporter, TrainingDiverged, make_reporter, methods, paper_recipe, train_or_resume
 from calibrant.training.final_weights import selection_figure
 from calibrant.training.recipe import Settings, recipe_keys, suggest_key
@@ -85,12 +85,7 @@ _USUAL: Space = {
 
 
 def search_space(method: str, asked: Sequence[str] = ()) -> Space:
-    """Return the settings that a sweep varies.
-
-    Args:
-        method: The method.
-        asked: Words such as `huber_weight` (its usual range), `drop=0.3:0.8`, `optimiser.lr=0.01:0.3:log`,
-            `schedule.kind=step,cosine`. Empty: every setting of the method that has a usual range.
+    """Return the settings that a sweep varies. Without words: every setting of the method that has a usual range.
 
     >>> search_space("flsd+h+unbiased", ["drop=0.3:0.8", "share"])
     {'drop': Range(low=0.3, high=0.8, log=False), 'share': Range(low=0.3, high=0.9, log=False)}
@@ -112,9 +107,7 @@ def _parse(word: str, settings: Any) -> tuple[str, Range | tuple[Any, ...]]:
         raise invalid(
             "search", "name a setting of the method or a recipe key", repr(name), suggest_key(name, *settings)
         )
-    if not sign:
-        if name not in _USUAL:
-            raise invalid("search", f"give a range for {name}, which has no usual one", repr(word), f"{name}=LOW:HIGH")
+    if not sign and name in _USUAL:
         return name, _USUAL[name]
     if ":" in text:
         return name, _range(word, text)
@@ -127,10 +120,10 @@ def _parse(word: str, settings: Any) -> tuple[str, Range | tuple[Any, ...]]:
 def _range(word: str, text: str) -> Range:
     low, high, *rest = text.split(":")
     ends = [literal(low), literal(high)]
-    if rest not in ([], ["log"]) or not all(isinstance(end, int | float) for end in ends) or not ends[0] < ends[1]:
-        raise invalid("search", "be NAME=LOW:HIGH or NAME=LOW:HIGH:log with LOW < HIGH", repr(word))
-    if rest and ends[0] <= 0:
-        raise invalid("search", "begin above 0 on a logarithmic scale", repr(word))
+    numbers = all(isinstance(end, int | float) for end in ends)
+    if rest not in ([], ["log"]) or not numbers or not ends[0] < ends[1] or (rest and ends[0] <= 0):
+        rule = "be NAME=LOW:HIGH with LOW < HIGH, or NAME=LOW:HIGH:log with LOW above 0"
+        raise invalid("search", rule, repr(word))
     if not all(isinstance(end, int) for end in ends):
         ends = [float(end) for end in ends]
     return Range(ends[0], ends[1], log=bool(rest))
@@ -177,7 +170,7 @@ class SweepSpec(Settings):
         return recipe
 
 
-class Sweep(Displayed):
+class Sweep:
     """A sweep on disk: `sweep.toml`, `sweep.db` (unless another storage is named), `runs/trial-DIGEST/`.
 
     Args:
@@ -232,10 +225,6 @@ class Sweep(Displayed):
     def title(self) -> str:
         """Data set, network and method, for tables and pictures."""
         return f"{self.recipe.data.name}, {self.recipe.model.name}, {self.spec.method}"
-
-    def _overview(self) -> Table:
-        front = front_table(self)
-        return Table(f"{self.path}, {len(self.finished())} trials finished. {front.title}", front.rows, front.columns)
 
     def _open(self) -> "OptunaStudy":
         optuna = load_optuna()
