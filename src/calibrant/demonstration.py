@@ -21,7 +21,7 @@ _PROMISED = 0.99
 
 
 def run_demo(
-    folder: str | Path, *, epochs: int = 30, seed: int = 0, n_resamples: int = 1000, say: Callable[[str], None] = print
+    folder: str | Path, *, epochs: int = 30, n_resamples: int = 1000, say: Callable[[str], None] = print
 ) -> Path:
     """Train on the digits, then evaluate, calibrate, route and report real CIFAR-10 predictions.
 
@@ -30,7 +30,6 @@ def run_demo(
     Args:
         folder: Folder of the runs and the report. What is finished there is not run again.
         epochs: Epochs of each run on the digits.
-        seed: Seed of the runs.
         n_resamples: Resamples behind the intervals.
         say: Called with each line or table.
 
@@ -42,21 +41,21 @@ def run_demo(
         say("1. Training needs torch, so this step is left out. Install it with: pip install 'calibrant[train]'")
     else:
         say("1. Training on handwritten digits: plain cross-entropy, and the recommended recipe with as many updates.")
-        say(_train_on_digits(out, epochs, seed, n_resamples).terminal())
+        say(_train_on_digits(out, epochs, n_resamples).terminal())
     say("2. Judging real predictions: two recorded runs of ResNet-32 on the 10,000 test images of CIFAR-10.")
-    page = _judge_samples(out, seed, n_resamples, say)
+    page = _judge_samples(out, n_resamples, say)
     say(f"report: {page}")
     return page
 
 
-def _train_on_digits(out: Path, epochs: int, seed: int, n_resamples: int) -> Table:
+def _train_on_digits(out: Path, epochs: int, n_resamples: int) -> Table:
     import torch
 
     from calibrant.training import default_recipe, make_reporter, train_or_resume
 
     # With so small a network, threads spend more time waiting for each other than working.
     torch.set_num_threads(1)
-    recommended = default_recipe("digits", epochs=epochs, seed=seed)
+    recommended = default_recipe("digits", epochs=epochs)
     plain = recommended.changed({"schedule.average": 0.0, "schedule.floor": 0.0})
     rows = []
     for name, recipe in ((_RECOMMENDED, recommended), (_PLAIN, plain)):
@@ -68,12 +67,12 @@ def _train_on_digits(out: Path, epochs: int, seed: int, n_resamples: int) -> Tab
     return Table("Handwritten digits", rows, ("training", "error", "ECE", "|S95|"), caption)
 
 
-def _judge_samples(out: Path, seed: int, n_resamples: int, say: Callable[[str], None]) -> Path:
+def _judge_samples(out: Path, n_resamples: int, say: Callable[[str], None]) -> Path:
     """Calibrate and route recorded predictions, and write the page."""
     test = {name: samples.load(sample) for name, sample in _SAMPLES.items()}
     policies = {}
     for name, sample in _SAMPLES.items():
-        policies[name] = fit_policy(samples.load(sample, "val"), _PROMISED, share=0.1, seed=seed)
+        policies[name] = fit_policy(samples.load(sample, "val"), _PROMISED, share=0.1)
     rows = [_judged_row(name, test[name], policies[name]) for name in test]
     heads = ("training", "error", "ECE", "ECE, calibrated", "T", "automated", "right")
     caption = (

@@ -54,7 +54,7 @@ def test_nll_after_scaling_may_stand_in_the_place_of_ece(tmp_path):
     assert trial.values[1] == pytest.approx(grid, rel=1e-5)
     assert sweep_json(made)["objectives"][1] == "validation NLL +TS"
     assert front_table(made).rows[0][2] == f"{trial.values[1]:.4f}"
-    assert len(write_sweep(made)) == 4
+    assert len(write_sweep(made)) == 3
     with pytest.raises(InvalidInput, match="searches something else"):
         Sweep(made.path, spec.model_copy(update={"objective": "ece"}))
 
@@ -68,7 +68,7 @@ def test_the_front_is_what_nobody_dominates(sweep):
 
 def test_files_for_people_and_machines(sweep):
     names = {path.name for path in write_sweep(sweep)}
-    assert names == {"sweep.json", "pareto.md", "pareto.svg", "pareto.png"}
+    assert names == {"sweep.json", "pareto.svg", "pareto.png"}
     content = sweep_json(sweep)
     assert {trial["number"] for trial in content["finished"]} == {0, 1, 2}
     assert str(sweep.path) not in json.dumps(content)

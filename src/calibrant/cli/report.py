@@ -1,6 +1,5 @@
 """`calibrant report`: one page from runs and prediction files."""
 
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,7 +44,7 @@ def report(
     """Write a self-contained page: what may be decided alone, how sure that is, where the model fails.
 
     Args:
-        sources: Run folders and files with predictions; the first one is shown first. Or the folder of one study.
+        sources: Run folders and files with predictions; the first one is shown first.
         out: The page to write. Default: report.html in the run folder, for several sources in the working directory.
         name: Name of a source on the page; give it once for each source, or not at all.
         policy: Written by "calibrant route fit" or "calibrant route labels"; its promise is the headline. Default: the
@@ -58,8 +57,7 @@ def report(
         n_resamples: Resamples behind the intervals, at least 20; 0 for none. Default: 1000, and none above 100,000
             cases.
         pictures: Whether images of single cases are shown; leave them out if they are private.
-        groups: A column of the predictions: each model group by group too, with the worst group named. Of a study the
-            means over seeds.
+        groups: A column of the predictions: each model group by group too, with the worst group named.
     """
     from calibrant.decisions import MultiLabel
     from calibrant.report import read_entries, write_label_report, write_report
@@ -68,17 +66,6 @@ def report(
     shared |= {"data_dir": data_dir, "n_bins": n_bins, "groups": groups}
     if title is not None:
         shared["title"] = title
-    if any((path / "study.toml").is_file() for path in sources):
-        from calibrant.studies import Study, report_study
-
-        if len(sources) > 1:
-            raise invalid("sources", "be one study alone, or runs and files", f"{len(sources)} sources")
-        not_for_studies = {"policy": policy, "name": name, "images": images}
-        for argument, value in (not_for_studies | reading.options()).items():
-            if value is not None:
-                raise invalid(argument, "be left out for a study, whose runs have their own", str(value))
-        _say_written(report_study(Study(sources[0]), out, raw=raw, **shared), as_json=as_json)
-        return
     rules = MultiLabel.of_file(policy)
     if rules is not None:
         refuse_with_labels(name=name, images=images, title=title, **vars(reading))
@@ -86,13 +73,13 @@ def report(
         if len(sources) != 1:
             raise invalid("sources", "be one table for rules of several labels", f"{len(sources)} of them")
         page = write_label_report(rules, rules.read(sources[0]), out or Path("report.html"))
-        _say_written([page], as_json=as_json)
+        answer(f"report: {page}", {"pages": [str(page)]}, as_json=as_json)
         return
     entries = _with_pictures(read_entries(sources, names=name or (), images=images, **reading.options()))
     with steps() as progress:
         progress("Measuring", 0, None)
         page = write_report(entries, out, **shared, policy=policy, raw=raw)
-    _say_written([page], as_json=as_json)
+    answer(f"report: {page}", {"pages": [str(page)]}, as_json=as_json)
 
 
 def _with_pictures(entries: "list[ReportEntry]") -> "list[ReportEntry]":
@@ -102,7 +89,3 @@ def _with_pictures(entries: "list[ReportEntry]") -> "list[ReportEntry]":
     from calibrant.training import Run
 
     return [entry if entry.run is None else entry._replace(run=Run(entry.run.path)) for entry in entries]
-
-
-def _say_written(pages: Sequence[Path], *, as_json: bool) -> None:
-    answer("\n".join(f"report: {page}" for page in pages), {"pages": [*map(str, pages)]}, as_json=as_json)

@@ -2,10 +2,8 @@
 
 from calibrant.report.entries import ReportEntry, read_entries
 from calibrant.report.figures import (
-    confidence_histogram,
     coverage_curves,
     group_reliability,
-    kept_share,
     reliability_diagram,
     reliability_grid,
     threshold_curves,
@@ -23,10 +21,8 @@ __all__ = [
     "ablation_curves",
     "automated",
     "component_bars",
-    "confidence_histogram",
     "coverage_curves",
     "group_reliability",
-    "kept_share",
     "new_figure",
     "pareto_picture",
     "read_entries",

@@ -18,8 +18,8 @@ from calibrant.report.entries import ReportEntry, check_images, data_uri
 from calibrant.report.summaries import class_names, reliability_bands
 from calibrant.runs import PruningAudit, RunFolder, Sample
 
-MOST_LINES = 12
-"""A picture with more lines than this cannot be read."""
+# A picture with more lines than this cannot be read.
+_MOST_LINES = 12
 _SUSPECTS = 12
 
 
@@ -207,7 +207,7 @@ def _kept_lines(audit: PruningAudit, names: list[str]) -> dict[str, Any]:
     """One line per class, or the lowest and the highest of many classes."""
     present = np.flatnonzero(audit.class_sizes)
     share = audit.kept_share[:, present]
-    if len(present) <= MOST_LINES:
+    if len(present) <= _MOST_LINES:
         return {"names": [names[k] for k in present], "classes": share.T.tolist()}
     ends = [share.min(axis=1).tolist(), share.max(axis=1).tolist()]
     return {"names": [f"lowest of {len(present)} classes", f"highest of {len(present)} classes"], "classes": ends}

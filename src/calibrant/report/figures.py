@@ -1,17 +1,14 @@
-"""Pictures of predictions and of pruning: each function returns a matplotlib `Figure`."""
+"""Pictures of predictions: each function returns a matplotlib `Figure`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.errors import invalid
-from calibrant.metrics import Bins, accuracy_coverage, reliability_bins, split_groups
+from calibrant.metrics import Bins, accuracy_coverage, split_groups
 from calibrant.metrics.metric import Groups, Weights
-from calibrant.predictions import Predictions, require_predictions
-from calibrant.report.content import MOST_LINES
+from calibrant.predictions import Predictions
 from calibrant.report.entries import check_methods
 from calibrant.report.style import (
     BLUE,
@@ -19,7 +16,6 @@ from calibrant.report.style import (
     GREY,
     INK,
     VERMILLION,
-    legend_beside,
     line_style,
     new_figure,
     panels_with,
@@ -109,40 +105,6 @@ def group_reliability(predictions: Predictions, groups: Groups, *, n_bins: int =
     return reliability_grid(diagrams, n_bins=n_bins)
 
 
-@styled
-def confidence_histogram(
-    predictions: Predictions, *, n_bins: int = 20, title: str = "", ax: "Axes | None" = None
-) -> "Figure":
-    """Confidences of right and of wrong answers.
-
-    Stacked shares of all samples over confidence. The dashed lines are the mean confidence and the accuracy; their
-    distance is the calibration gap of the whole set.
-
-    Args:
-        predictions: What the model says.
-        n_bins: Equal-width bins on [0, 1].
-        title: Text above; empty for none.
-        ax: Axes to draw into; by default those of a new figure.
-    """
-    require_predictions(predictions)
-    figure, (axes,) = panels_with(ax, 5.6, 3.6)
-    bins = reliability_bins(predictions, n_bins)
-    left, width = bins.edges[:-1], np.diff(bins.edges)
-    right, wrong = bins.correct_sum / len(predictions), (bins.count - bins.correct_sum) / len(predictions)
-    axes.bar(left, right, width, align="edge", color=BLUE, edgecolor="white", linewidth=0.5, label="right")
-    axes.bar(
-        left, wrong, width, bottom=right, align="edge", color=VERMILLION, edgecolor="white", hatch="///", label="wrong"
-    )
-    mean, accuracy = float(predictions.confidence.mean()), float(predictions.correct.mean())
-    axes.axvline(mean, color=INK, linestyle="--", linewidth=1.2, label=f"mean confidence {100 * mean:.1f} %")
-    axes.axvline(accuracy, color=INK, linestyle=":", linewidth=1.6, label=f"accuracy {100 * accuracy:.1f} %")
-    percent_axis(axes.yaxis)
-    axes.set(xlim=(0, 1), xlabel="Confidence", ylabel="Share of samples")
-    axes.set_title(title)
-    axes.legend(loc="upper left")
-    return figure
-
-
 def _draw_reliability(axes: "Axes", bands: Bands, title: str, *, line_break: bool = False) -> None:
     bins = bands.bins
     some = bins.count > 0
@@ -215,8 +177,8 @@ def coverage_curves(
     if error:
         axes.set_ylabel("Error of what is automated")
     axes.set_title(title)
-    if beside:
-        legend_beside(figure, ax)
+    if beside and ax is None:
+        figure.legend(loc="outside right upper")
     else:
         axes.legend(loc="best")
     return figure
@@ -261,45 +223,4 @@ def threshold_curves(
         percent_axis(axes.yaxis)
         for mark in (0.95, 0.99):
             axes.axvline(mark, color=GREY, linewidth=0.9, linestyle=":")
-    return figure
-
-
-@styled
-def kept_share(
-    shares: ArrayLike, *, class_names: Sequence[str] | None = None, title: str = "", ax: "Axes | None" = None
-) -> "Figure":
-    """Share of each class that an epoch trained on.
-
-    Up to twelve classes are drawn as lines; more as the band from the lowest to the highest class with its median.
-
-    Args:
-        shares: Shape (epochs, K), fractions of the class's samples; NaN for a class that has none.
-        class_names: K names; by default 0..K-1.
-        title: Text above; empty for none.
-        ax: Axes to draw into; by default those of a new figure.
-    """
-    table = np.asarray(shares, dtype=np.float64)
-    if table.ndim != 2 or not table.size:
-        raise invalid("shares", "have the shape (epochs, classes), neither of them 0", table.shape)
-    classes = table.shape[1]
-    names = [str(k) for k in range(classes)]
-    if class_names is not None:
-        names = list(class_names)
-    if len(names) != classes:
-        raise invalid("class_names", f"hold {classes} names, one for each column of shares", len(names))
-    epochs = np.arange(1, len(table) + 1)
-    figure, (axes,) = panels_with(ax, 6.4, 3.8)
-    if classes > MOST_LINES:
-        band: dict[str, Any] = {"step": "mid", "color": BLUE, "alpha": 0.25, "linewidth": 0}
-        lowest, highest = np.nanmin(table, axis=1), np.nanmax(table, axis=1)
-        axes.fill_between(epochs, lowest, highest, label=f"lowest to highest of {classes} classes", **band)
-        axes.step(epochs, np.nanmedian(table, axis=1), where="mid", color=INK, linewidth=1.8, label="median class")
-        axes.legend(loc="lower left")
-    else:
-        for index, name in enumerate(names):
-            axes.step(epochs, table[:, index], where="mid", label=name, **line_style(index))
-        legend_beside(figure, ax, title="Class")
-    percent_axis(axes.yaxis)
-    axes.set(ylim=(0, 1.03), xlabel="Epoch", ylabel="Share of the class trained on")
-    axes.set_title(title)
     return figure

@@ -1,8 +1,7 @@
 """The paper's ablations: one setting over a grid, or one component after the other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.report import ablation_curves, component_bars
@@ -18,21 +17,19 @@ if TYPE_CHECKING:
 METHOD = "flsd+h+p-ema"
 
 
-@dataclass(frozen=True)
-class Ablation:
-    """A setting of a method, its grid, and where the grid comes from."""
+class Ablation(NamedTuple):
+    """A setting of a method, and its grid."""
 
     setting: str
     values: tuple[float, ...]
-    source: str
 
 
-ABLATIONS: dict[str, Ablation] = {
-    "lambda": Ablation("huber_weight", (0.1, 0.5, 1.0, 5.0, 10.0, 25.0, 50.0), "the paper"),
-    "kappa": Ablation("ema", (0.1, 0.3, 0.5, 0.7, 0.9, 1.0), "ours; the paper prints none. 1: no average"),
-    "interval": Ablation("interval", (5, 10, 25, 50, 100), "the paper"),
-    "alpha": Ablation("huber_alpha", (0.001, 0.005, 0.01, 0.05, 0.1), "the paper"),
-    "fraction": Ablation("fraction", (0.05, 0.1, 0.2, 0.3), "ours, around the paper's 0.1 and 0.2"),
+ABLATIONS = {
+    "lambda": Ablation("huber_weight", (0.1, 0.5, 1.0, 5.0, 10.0, 25.0, 50.0)),  # the paper's grid
+    "kappa": Ablation("ema", (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)),  # ours, as the paper prints none; 1 is no average
+    "interval": Ablation("interval", (5, 10, 25, 50, 100)),  # the paper's
+    "alpha": Ablation("huber_alpha", (0.001, 0.005, 0.01, 0.05, 0.1)),  # the paper's
+    "fraction": Ablation("fraction", (0.05, 0.1, 0.2, 0.3)),  # ours, around the paper's 0.1 and 0.2
 }
 COMPONENTS: dict[str, str] = {
     "FLSD": "flsd",

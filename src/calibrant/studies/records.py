@@ -38,7 +38,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Digest = Annotated[Text, Field(max_length=100)]
 Setting = Scalar | list[Scalar] | list[list[Scalar]]
-Automation = dict[str, float | None]
+Automation = dict[Annotated[str, Field(pattern="^(scaled_|best_)?(share|accuracy)$")], Fraction | None]
 """`share` of the test images that is automated, `accuracy` of that share (None if it is empty); both `scaled_`; and
 both by the `best_` score."""
 
@@ -61,17 +61,6 @@ class _Recipe(BaseModel):
     method: _Named
     engine: _Engine
     own_code: dict[Text, Digest] = {}
-
-
-class _Automation(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    share: Fraction
-    accuracy: Fraction | None
-    scaled_share: Fraction
-    scaled_accuracy: Fraction | None
-    best_share: Fraction | None = None
-    best_accuracy: Fraction | None = None
 
 
 def _as_in(model: type[BaseModel]) -> AfterValidator:
@@ -198,10 +187,10 @@ class Record(BaseModel):
     later_seconds: NotNegative | None = None
     later_samples: Count | None = None
     concurrent_runs: Count | None
-    steps_mode: Text | None
+    steps_mode: Text | None = None
     environment: dict[Text, Scalar]
     predictions_sha256: PredictionDigests
-    automation: dict[Text, Annotated[Automation, _as_in(_Automation)]] | None = Field(default=None, alias="takeover")
+    automation: dict[Text, Automation] | None = Field(default=None, alias="takeover")
     validation_nll_scaled: NotNegative | None = None
     flops: NotNegative | None = None
     flops_full: Positive | None = None
@@ -277,7 +266,7 @@ class Record(BaseModel):
             return None
         cases = float(self.evaluation().n)
         if "accuracy" in name:
-            cases *= self.value(name.replace("accuracy", "share")) or 0.0
+            cases *= self.figures.get(name.replace("accuracy", "share")) or 0.0
             if value in {0.0, 1.0} or not cases:
                 return None
         return math.sqrt(value * (1.0 - value) / cases)
@@ -505,6 +494,13 @@ def scaled_by(predictions: Predictions, temperature: float) -> Predictions:
     return predictions.with_logits(predictions.logits.astype("float64") / temperature)
 
 
+# What a record takes from the summary of its run as it is.
+_OF_SUMMARY = (
+    *("best_validation", "samples_seen", "samples_full", "seen_share", "samples_scored", "flops", "flops_full"),
+    *("steps_mode", "environment"),
+)
+
+
 def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
     """Measure a finished run: with and without temperature scaling, with 10 and 15 bins.
 
@@ -531,24 +527,16 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         validation=evaluate(validation, n_bins=N_BINS[0]).to_dict(),
         temperature=temperature,
         temperature_notes=notes,
-        best_validation=summary["best_validation"],
-        samples_seen=summary["samples_seen"],
-        samples_full=summary["samples_full"],
-        seen_share=summary["seen_share"],
-        samples_scored=summary.get("samples_scored", 0),
         train_seconds=summary["timing"]["train_seconds"],
         seconds=summary["timing"]["seconds"],
         later_seconds=sum(line["train_seconds"] for line in later),
         later_samples=sum(line["samples"] for line in later),
         concurrent_runs=concurrent_runs or summary.get("concurrent_runs"),
-        steps_mode=summary.get("steps_mode"),
-        environment=summary["environment"],
         predictions_sha256=digests(run),
         automation=automation(validation, test),
         validation_nll_scaled=evaluate(scaled_by(validation, temperature), n_bins=N_BINS[0]).nll,
-        flops=summary.get("flops"),
-        flops_full=summary.get("flops_full"),
         best=_best_of(run),
+        **{name: summary[name] for name in _OF_SUMMARY if name in summary},
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput, invalid
+from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput
 from calibrant.files import write_json, write_text
 from calibrant.report import ReportEntry, Section, save_figure, write_report
 from calibrant.studies.ablation import ablation_figure, ablation_table, choose_by_validation
@@ -169,19 +169,11 @@ def runs_csv(study: Study) -> str:
     return out.getvalue()
 
 
-def report_study(
-    study: Study,
-    path: str | Path | None = None,
-    *,
-    all_results: Sequence[Results] | None = None,
-    **settings: Any,
-) -> list[Path]:
+def report_study(study: Study, *, all_results: Sequence[Results] | None = None, **settings: Any) -> list[Path]:
     """Write one report page per data set and network: the tables over all seeds, and the first seed of every row.
 
     Args:
-        study: The study.
-        path: The page, if there is one data set and network. None: `report.html` in the folder of the study, or one
-            page for each data set and network.
+        study: The study. Its folder gets `report.html`, or one page for each data set and network.
         all_results: The result of `study.results()`. None: compute it.
         settings: Further arguments of `write_report`.
     """
@@ -194,10 +186,8 @@ def report_study(
             if len(study.spec.seeds) > 1:
                 name = f"{name} (seed {planned.recipe.seed})"
             entries[planned.label] = ReportEntry(name, run.predictions("test"), run)
-    if not places:
-        raise InvalidInput(f"study {study.path} has no finished run yet. Run it: calibrant compare --out {study.path}")
-    if path is not None and len(places) > 1:
-        raise invalid("path", "be left out for a study of several data sets or networks", str(path))
+    # A page from the time when the study had one data set would look like the whole study.
+    (study.path / "report.html").unlink(missing_ok=True)
     pages = []
     for results in study.results() if all_results is None else all_results:
         where = f"{results.data}, {results.model}"
@@ -210,9 +200,5 @@ def report_study(
         ]
         entries = places[results.data, results.model]
         merged = {"title": f"{where}: what may each model decide alone?", **settings}
-        target = path or study.path / name
-        pages.append(write_report(list(entries.values()), target, sections=sections, **merged))
-    if len(places) > 1:
-        # A page from the time when the study had one data set would look like the whole study.
-        (study.path / "report.html").unlink(missing_ok=True)
+        pages.append(write_report(list(entries.values()), study.path / name, sections=sections, **merged))
     return pages

@@ -48,12 +48,11 @@ NOTHING = Estimate(None, None, None, ())
 class Row:
     """A method (or variant) over its seeds.
 
-    `figures` are those of `Record.figures`, over the seeds. `method` is the name in `calibrant.training.methods`.
-    `concurrent_runs` is how many runs shared the machine, one number per seed, None if unknown.
+    `figures` are those of `Record.figures`, over the seeds. `concurrent_runs` is how many runs shared the machine, one
+    number per seed, None if unknown.
     """
 
     label: str
-    method: str
     seeds: tuple[int, ...]
     concurrent_runs: tuple[int | None, ...]
     figures: dict[str, Estimate]
@@ -156,7 +155,6 @@ def summarise_row(label: str, records: Sequence[Record]) -> Row:
         figures[name] = estimate([record.figures.get(name) for record in ordered], deviations)
     return Row(
         label=label,
-        method=ordered[0].method,
         seeds=tuple(record.seed for record in ordered),
         concurrent_runs=tuple(record.concurrent_runs for record in ordered),
         figures=figures,

@@ -469,10 +469,9 @@ def failures(sweep: Sweep) -> list[str]:
 
 
 def write_sweep(sweep: Sweep) -> list[Path]:
-    """Write `sweep.json`, `pareto.md` and, if a trial has finished, `pareto.svg` and `pareto.png`."""
-    paths = [sweep.path / "sweep.json", sweep.path / "pareto.md"]
+    """Write `sweep.json` and, if a trial has finished, `pareto.svg` and `pareto.png`."""
+    paths = [sweep.path / "sweep.json"]
     write_json(paths[0], sweep_json(sweep))
-    write_text(paths[1], front_table(sweep).markdown())
     finished = sweep.finished()
     if finished:
         error, calibration, seen = zip(*(trial.values for trial in finished), strict=True)
