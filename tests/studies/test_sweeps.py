@@ -243,7 +243,7 @@ def ask_as_another_worker(sweep, *, silent_seconds):
     sweep.study.enqueue_trial({"drop": 0.5, "optimiser.lr": 0.05})
     trial = sweep.study.ask()
     for name, where in sweep.space.items():
-        where.suggest(trial, name)
+        trial.suggest_float(name, where.low, where.high, log=where.log)
     with contextlib.closing(sqlite3.connect(sweep.path / "sweep.db")) as database, database:
         database.execute(
             "INSERT INTO trial_heartbeats (trial_id, heartbeat) VALUES (?, datetime('now', ?))",
