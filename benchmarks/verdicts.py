@@ -21,7 +21,7 @@ import numpy as np
 from scipy import special
 
 from calibrant import Predictions, evaluate
-from calibrant.studies.referee import COMPARED, Referee, SeedPool, decide, spread_of
+from calibrant.studies.referee import METRICS, Referee, SeedPool, decide, spread_of
 
 CLASSES = 5
 Values = list[np.ndarray]
@@ -153,7 +153,7 @@ def run(generator: np.random.Generator, targets: np.ndarray, difficulty: np.ndar
     values = evaluation.values()
     return SimpleNamespace(
         predictions=predictions,
-        value=lambda metric, **_: values[metric],
+        value=values.__getitem__,
         evaluation=lambda **_: evaluation,
         predictions_sha256={"test": str(generator.random())},
     )
@@ -168,11 +168,9 @@ def whole_studies(studies: int, methods: int = 4, seeds: int = 3, rows: int = 60
         targets, difficulty = generator.integers(0, CLASSES, rows), generator.normal(size=(rows, CLASSES))
         groups = {str(k): [run(generator, targets, difficulty) for _ in range(seeds)] for k in range(methods)}
         referee = Referee(groups, lambda record, _: record.predictions)
-        for metric in COMPARED:
+        for metric in METRICS:
             differences = [
-                referee.compare(label, metric, group, groups["0"], scaled=False)
-                for label, group in groups.items()
-                if label != "0"
+                referee.compare(label, metric, group, groups["0"]) for label, group in groups.items() if label != "0"
             ]
             single[metric] += sum(item.verdict != "cannot tell" for item in differences)
             any_of_them[metric] += any(item.verdict != "cannot tell" for item in decide(differences))
@@ -180,7 +178,7 @@ def whole_studies(studies: int, methods: int = 4, seeds: int = 3, rows: int = 60
         f"\n{studies} studies of {methods} equal methods, {seeds} seeds, {rows} test cases: false verdicts in percent"
     )
     print(f"{'metric':12}{'one comparison':>16}{'any, with Holm':>16}")
-    for metric in COMPARED:
+    for metric in METRICS:
         one = 100 * single[metric] / studies / (methods - 1)
         print(f"{metric:12}{one:16.1f}{100 * any_of_them[metric] / studies:16.1f}")
 

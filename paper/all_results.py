@@ -25,9 +25,9 @@ _COLUMNS: dict[str, tuple[Callable[[Record], float | None], int]] = {
     "computing, %": (lambda record: 100 * record.compute_share, 1),
     "error, %": (lambda record: _percent(record.value("test_error")), 2),
     "NLL": (lambda record: record.value("nll"), 3),
-    "NLL +TS": (lambda record: record.value("nll", scaled=True), 3),
+    "NLL +TS": (lambda record: record.value("scaled_nll"), 3),
     "ECE, %": (lambda record: _percent(record.value("ece")), 2),
-    "ECE +TS, %": (lambda record: _percent(record.value("ece", scaled=True)), 2),
+    "ECE +TS, %": (lambda record: _percent(record.value("scaled_ece")), 2),
     "AUROC, %": (lambda record: _percent(record.value("auroc")), 2),
     "AURC, x 1000": (lambda record: 10 * (_percent(record.value("aurc")) or 0.0), 2),
     "|S95|, %": (lambda record: _percent(record.value("share@0.95")), 1),
@@ -58,7 +58,7 @@ def _line(record: Record, name: str) -> dict[str, Value]:
     line |= {"samples_scored": str(record.samples_scored), "temperature": record.temperature}
     line |= {"compute_share": record.compute_share, "flops": record.flops, "resolution": str(record.resolution or "")}
     line |= {f"test_{figure.removeprefix('test_')}": record.value(figure) for figure in _FIGURES}
-    line |= {f"test_scaled_{figure}": record.value(figure, scaled=True) for figure in _SCALED}
+    line |= {f"test_scaled_{figure}": record.value(f"scaled_{figure}") for figure in _SCALED}
     line |= {"validation_error": record.validation["test_error"], "validation_nll": record.validation["nll"]}
     line |= {"validation_ece": record.validation_ece, "validation_scaled_nll": record.validation_nll_scaled}
     for target in ("0.98", "0.99"):

@@ -251,7 +251,7 @@ def _compare(
 ) -> Comparison | None:
     if not ours or not theirs:
         return None
-    found = Referee(by_label).compare(claim.ours, claim.metric, ours, theirs, scaled=False)
+    found = Referee(by_label).compare(claim.ours, claim.metric, ours, theirs)
     if found.difference is None:
         return None
     half = one_run_each(claim.metric, ours, theirs)
@@ -262,12 +262,12 @@ def _compare(
     return Comparison(place, ours[0].variant, other, means[0], means[1], found.seeds, found.difference, half, verdict)
 
 
-def one_run_each(metric: str, *groups: Sequence[Record], scaled: bool = False) -> float | None:
+def one_run_each(metric: str, *groups: Sequence[Record]) -> float | None:
     """Return half of the interval over test images of one run against one, as if they did not share them.
 
     None if nothing is known about what a run varies by.
     """
-    errors = [records[0].deviation(metric, scaled=scaled) for records in groups]
+    errors = [records[0].deviation(metric) for records in groups]
     known = [error for error in errors if error is not None]
     if len(known) != len(groups):
         return None

@@ -28,26 +28,25 @@ TITLES |= {"resnet50": "ResNet-50", "torchvision:resnet50": "ResNet-50"}
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of the table, lower is better; `scaled`: after a temperature from the validation set."""
+    """A figure of the table, lower is better; `scaled_...` is after a temperature from the validation set."""
 
     title: str
     name: str
-    scaled: bool
     factor: float
     digits: int
 
     def of(self, record: Record) -> float:
         """Its value for one run, in the table's unit."""
-        return self.factor * (record.value(self.name, scaled=self.scaled) or 0.0)
+        return self.factor * (record.value(self.name) or 0.0)
 
     def mean(self, records: Sequence[Record]) -> float:
         """Over seeds."""
         return statistics.fmean(map(self.of, records))
 
 
-ERROR = Metric("error, %", "test_error", False, 100.0, 2)
-NLL = Metric("NLL after a temperature", "nll", True, 1.0, 3)
-ECE = Metric("ECE as trained, %", "ece", False, 100.0, 2)
+ERROR = Metric("error, %", "test_error", 100.0, 2)
+NLL = Metric("NLL after a temperature", "scaled_nll", 1.0, 3)
+ECE = Metric("ECE as trained, %", "ece", 100.0, 2)
 METRICS = (ERROR, NLL, ECE)
 
 
@@ -94,8 +93,8 @@ class Finding:
 
     def difference(self, metric: Metric) -> tuple[float, float | None]:
         """Method minus control: the difference of means, and half of its 95 % interval; None if none is known."""
-        found = self.referee.compare(self.name, metric.name, self.ours, self.control, scaled=metric.scaled)
-        half = one_run_each(metric.name, self.ours, self.control, scaled=metric.scaled)
+        found = self.referee.compare(self.name, metric.name, self.ours, self.control)
+        half = one_run_each(metric.name, self.ours, self.control)
         if found.spread is not None:
             half = found.spread.half_width()
         return metric.factor * (found.difference or 0.0), None if half is None else metric.factor * half
@@ -117,7 +116,7 @@ class Finding:
     @property
     def recovered_interval(self) -> tuple[float, float] | None:
         """Its 95 % interval over seeds (Fieller); None if it is not bounded."""
-        return self.referee.recovered(NLL.name, self.ours, self.control, self.whole, scaled=NLL.scaled)
+        return self.referee.recovered(NLL.name, self.ours, self.control, self.whole)
 
     def automated(self, part: str = "scaled_share") -> tuple[float, float] | None:
         """Share of the test images, in percent, that a rule with a promised 99 % decides; method and control."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from calibrant import samples
 from calibrant.decisions import Policy, check_promise, fit_policy
-from calibrant.metrics import Evaluation, evaluate
+from calibrant.metrics import evaluate
 from calibrant.predictions import Predictions
 from calibrant.report import write_report
 from calibrant.tables import Table
@@ -21,7 +21,7 @@ _PROMISED = 0.99
 
 
 def run_demo(
-    folder: str | Path, *, epochs: int = 30, seed: int = 0, n_resamples: int = 1000, say: Callable[[str], None] = print
+    folder: str | Path, *, epochs: int = 30, n_resamples: int = 1000, say: Callable[[str], None] = print
 ) -> Path:
     """Train on the digits, then evaluate, calibrate, route and report real CIFAR-10 predictions.
 
@@ -30,7 +30,6 @@ def run_demo(
     Args:
         folder: Folder of the runs and the report. What is finished there is not run again.
         epochs: Epochs of each run on the digits.
-        seed: Seed of the runs.
         n_resamples: Resamples behind the intervals.
         say: Called with each line or table.
 
@@ -42,38 +41,38 @@ def run_demo(
         say("1. Training needs torch, so this step is left out. Install it with: pip install 'calibrant[train]'")
     else:
         say("1. Training on handwritten digits: plain cross-entropy, and the recommended recipe with as many updates.")
-        say(_train_on_digits(out, epochs, seed, n_resamples).terminal())
+        say(_train_on_digits(out, epochs, n_resamples).terminal())
     say("2. Judging real predictions: two recorded runs of ResNet-32 on the 10,000 test images of CIFAR-10.")
-    page = _judge_samples(out, seed, n_resamples, say)
+    page = _judge_samples(out, n_resamples, say)
     say(f"report: {page}")
     return page
 
 
-def _train_on_digits(out: Path, epochs: int, seed: int, n_resamples: int) -> Table:
+def _train_on_digits(out: Path, epochs: int, n_resamples: int) -> Table:
     import torch
 
     from calibrant.training import default_recipe, make_reporter, train_or_resume
 
     # With so small a network, threads spend more time waiting for each other than working.
     torch.set_num_threads(1)
-    recommended = default_recipe("digits", epochs=epochs, seed=seed)
+    recommended = default_recipe("digits", epochs=epochs)
     plain = recommended.changed({"schedule.average": 0.0, "schedule.floor": 0.0})
     rows = []
     for name, recipe in ((_RECOMMENDED, recommended), (_PLAIN, plain)):
         run = train_or_resume(recipe, out / name.replace(" ", "-"), reporter=make_reporter())
         result = evaluate(run.predictions("test"), n_resamples=n_resamples)
-        rows.append((name, *(_with_interval(result, metric) for metric in ("test_error", "ece", "share@0.95"))))
+        rows.append((name, *(result.with_interval(metric) for metric in ("test_error", "ece", "share@0.95"))))
     one_image = f"one image is {100 / result.n:.2f} %, so small differences are chance"
     caption = f"{result.n} test images, 95 % intervals; {one_image}."
-    return Table("Handwritten digits", rows, ("training", "error %", "ECE %", "|S95| %"), caption)
+    return Table("Handwritten digits", rows, ("training", "error", "ECE", "|S95|"), caption)
 
 
-def _judge_samples(out: Path, seed: int, n_resamples: int, say: Callable[[str], None]) -> Path:
+def _judge_samples(out: Path, n_resamples: int, say: Callable[[str], None]) -> Path:
     """Calibrate and route recorded predictions, and write the page."""
     test = {name: samples.load(sample) for name, sample in _SAMPLES.items()}
     policies = {}
     for name, sample in _SAMPLES.items():
-        policies[name] = fit_policy(samples.load(sample, "val"), _PROMISED, share=0.1, seed=seed)
+        policies[name] = fit_policy(samples.load(sample, "val"), _PROMISED, share=0.1)
     rows = [_judged_row(name, test[name], policies[name]) for name in test]
     heads = ("training", "error", "ECE", "ECE, calibrated", "T", "automated", "right")
     caption = (
@@ -94,42 +93,14 @@ def _judge_samples(out: Path, seed: int, n_resamples: int, say: Callable[[str], 
 def _judged_row(name: str, predictions: Predictions, policy: Policy) -> tuple[str, ...]:
     calibrated = policy.calibrate(predictions)
     before = evaluate(predictions)
-    after = evaluate(calibrated)
     checked = check_promise(policy.routing, calibrated)
     group = checked.groups[0]
-    right = "-"
-    if group.accuracy is not None:
-        right = f"{100 * group.accuracy:.2f}"
     return (
         name,
         f"{100 * before.test_error:.2f}",
         f"{100 * before.ece:.2f}",
-        f"{100 * after.ece:.2f}",
+        f"{100 * evaluate(calibrated).ece:.2f}",
         f"{getattr(policy.calibrator, 'temperature_', 1.0):.2f}",
         f"{100 * group.automated / checked.cases:.1f}",
-        right,
+        "-" if group.accuracy is None else f"{100 * group.accuracy:.2f}",
     )
-
-
-def _with_interval(evaluation: Evaluation, metric: str) -> str:
-    value = evaluation.values()[metric]
-    if value is None:
-        return "-"
-    interval = (evaluation.intervals or {}).get(metric)
-    if interval is None:
-        return _percent(value)
-    return f"{_percent(value)} ({_percent(interval[0])}-{_percent(interval[1])})"
-
-
-def _percent(share: float) -> str:
-    """Return a share in percent with three significant digits.
-
-    >>> _percent(0.0082), _percent(0.9399), _percent(1.0)
-    ('0.82', '94.0', '100')
-    """
-    percent = 100 * share
-    if percent >= 99.95:
-        return f"{percent:.0f}"
-    if percent >= 10:
-        return f"{percent:.1f}"
-    return f"{percent:.2f}"

@@ -4,7 +4,7 @@ import io
 import shutil
 import textwrap
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from html import escape
 from typing import Any
@@ -18,8 +18,6 @@ _WIDTH_OF_A_FILE = 160
 UNLIMITED = 10_000
 """Width for names and paths that are not folded: people want to copy them."""
 _WIDEST_HEADING = 30
-# Five methods fill this many rows of the table of differences.
-_LATEX_ROWS_PER_PAGE = 45
 _NUMBER_STARTS = tuple("0123456789+-")
 _LATEX = {
     "&": r"\&",
@@ -133,8 +131,10 @@ class Table:
         available = max(available, _NARROWEST_TERMINAL)
         out = io.StringIO()
         console = Console(file=out, width=available, color_system=None, highlight=False, markup=False)
-        for columns in self._columns_that_fit(available):
-            console.print(self._rich_table(columns, available))
+        columns = [self._lines(index) for index in range(len(self.columns))]
+        widths = [max(map(cell_len, "\n".join(column).splitlines()), default=0) for column in columns]
+        for fitting in self._columns_that_fit(widths, available):
+            console.print(self._rich_table(columns, widths, fitting, available))
         lines = [line.rstrip() for line in out.getvalue().rstrip().splitlines()]
         if not lines[0]:  # rich begins this kind of box with a blank line
             del lines[0]
@@ -145,16 +145,22 @@ class Table:
             lines += ["", textwrap.fill(self.caption, max(_NARROWEST_TERMINAL, longest))]
         return "\n".join(lines)
 
-    def _columns_that_fit(self, available: int) -> list[list[int]]:
+    def _lines(self, column: int) -> list[str]:
+        """The heading of a column, on lines of at most 30 characters (it may be a long path), and its cells."""
+        cells = ["\n".join(textwrap.wrap(printable(self.columns[column]), _WIDEST_HEADING))]
+        for number, row in enumerate(self.rows):
+            cells.append(printable(str(row[column])) + "*" * self.is_best(number, column))
+        return cells
+
+    def _columns_that_fit(self, widths: Sequence[int], available: int) -> list[list[int]]:
         """The columns after the first in groups. Each group fits beside the first column."""
         groups: list[list[int]] = [[]]
-        first = min(self._column_width(0), available // 3) + 4
+        first = min(widths[0], available // 3) + 4
         used = first
-        for index in range(1, len(self.columns)):
-            needed = min(self._column_width(index), available) + 3
-            if self.is_text(index):
-                # Words can be broken, so a text column needs a fifth of the terminal at most.
-                needed = min(needed, available // 5 + 3)
+        for index in range(1, len(widths)):
+            # Words can be broken, so a text column needs a fifth of the terminal at most.
+            most = available // 5 if self.is_text(index) else available
+            needed = min(widths[index], most) + 3
             if groups[-1] and used + needed > available:
                 groups.append([])
                 used = first
@@ -162,40 +168,24 @@ class Table:
             used += needed
         return groups
 
-    def _column_width(self, column: int) -> int:
-        from rich.cells import cell_len
-
-        lines = self._heading(column).splitlines() or [""]
-        for number in range(len(self.rows)):
-            lines += self._starred(number, column).splitlines()
-        return max(map(cell_len, lines))
-
-    def _heading(self, column: int) -> str:
-        """The heading on lines of at most 30 characters: it may be a long path."""
-        return "\n".join(textwrap.wrap(printable(self.columns[column]), _WIDEST_HEADING))
-
-    def _starred(self, row: int, column: int) -> str:
-        cell = printable(str(self.rows[row][column]))
-        if self.is_best(row, column):
-            cell += "*"
-        return cell
-
-    def _rich_table(self, columns: Sequence[int], available: int) -> object:
+    def _rich_table(
+        self, columns: Sequence[Sequence[str]], widths: Sequence[int], fitting: Sequence[int], available: int
+    ) -> object:
         from rich import box, table
         from rich.text import Text
 
         made = table.Table(box=box.SIMPLE)
-        for index in (0, *columns):
-            # `Text` shows brackets as they are; a plain string would be read as markup.
-            heading = Text(self._heading(index))
+        # `Text` shows brackets as they are; a plain string would be read as markup.
+        for index in (0, *fitting):
+            heading = Text(columns[index][0])
             if index == 0:
                 made.add_column(heading, overflow="fold", max_width=max(available // 3, 1))
             elif self.is_text(index):
                 made.add_column(heading, overflow="fold")
             else:
-                made.add_column(heading, justify="right", no_wrap=True, min_width=self._column_width(index))
-        for number in range(len(self.rows)):
-            made.add_row(*(Text(self._starred(number, index)) for index in (0, *columns)))
+                made.add_column(heading, justify="right", no_wrap=True, min_width=widths[index])
+        for number in range(1, len(self.rows) + 1):
+            made.add_row(*(Text(columns[index][number]) for index in (0, *fitting)))
         return made
 
     def markdown(self, *, level: int = 3) -> str:
@@ -204,45 +194,33 @@ class Table:
         if self.title:
             lines = [f"{'#' * level} {self.title}", ""]
         rules = ["---" if self.is_text(index) else "---:" for index in range(len(self.columns))]
-        lines.append("| " + " | ".join(_markdown(column) for column in self.columns) + " |")
+        lines.append("| " + " | ".join(map(_markdown, self.columns)) + " |")
         lines.append("|" + "|".join(rules) + "|")
-        for number, row in enumerate(self.rows):
-            cells = [_markdown(str(cell)) for cell in row]
-            for column, cell in enumerate(cells):
-                if self.is_best(number, column):
-                    cells[column] = f"**{cell}**"
-            lines.append("| " + " | ".join(cells) + " |")
+        lines += ["| " + " | ".join(cells) + " |" for cells in self._marked(_markdown, "**{}**")]
         if self.caption:
             lines += ["", self.caption]
         return "\n".join(lines) + "\n"
 
     def latex(self) -> str:
-        """LaTeX tables for a paper: one per page of rows. They need the package booktabs."""
-        numbers = range(len(self.rows))
-        starts = range(0, max(len(self.rows), 1), _LATEX_ROWS_PER_PAGE)
-        return "\n".join(self._latex_page(numbers[start : start + _LATEX_ROWS_PER_PAGE]) for start in starts)
-
-    def _latex_page(self, numbers: range) -> str:
-        caption = f"{_latex(self.title)}. {_latex(self.caption)}"
-        if numbers.start > 0:
-            caption = f"{_latex(self.title)}, cont."
+        """LaTeX for a paper. It needs the packages booktabs and longtable, which breaks a long table over pages."""
         alignment = "".join("l" if self.is_text(index) else "r" for index in range(len(self.columns)))
         lines = [
-            r"\begin{table}[t]",
-            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
-            rf"\caption{{{caption}}}",
-            rf"\begin{{tabular}}{{{alignment}}}",
+            r"\begingroup\footnotesize\setlength{\tabcolsep}{3pt}",
+            rf"\begin{{longtable}}{{{alignment}}}",
+            rf"\caption{{{_latex(self.title)}. {_latex(self.caption)}}} \\",
             r"\toprule",
-            " & ".join(_latex(column) for column in self.columns) + r" \\",
+            " & ".join(map(_latex, self.columns)) + r" \\",
             r"\midrule",
+            r"\endhead",
         ]
-        for number in numbers:
-            cells = [_latex(str(cell)) for cell in self.rows[number]]
-            for column, cell in enumerate(cells):
-                if self.is_best(number, column):
-                    cells[column] = rf"\textbf{{{cell}}}"
-            lines.append(" & ".join(cells) + r" \\")
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+        lines += [" & ".join(cells) + r" \\" for cells in self._marked(_latex, r"\textbf{{{}}}")]
+        return "\n".join([*lines, r"\bottomrule", r"\end{longtable}", r"\endgroup"]) + "\n"
+
+    def _marked(self, escape: Callable[[str], str], best: str) -> Iterator[list[str]]:
+        """Yield the escaped cells of each row; the best values are put into a form."""
+        for number, row in enumerate(self.rows):
+            cells = [escape(str(cell)) for cell in row]
+            yield [best.format(cell) if self.is_best(number, column) else cell for column, cell in enumerate(cells)]
 
 
 def counted(number: int, noun: str) -> str:
@@ -305,16 +283,11 @@ class ShownFields:
 
     def _repr_html_(self) -> str:
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]  # subclasses are dataclasses
-        rows = [(name.replace("_", " "), _short(getattr(self, name))) for name in names]
+        rows = [(name.replace("_", " "), short(getattr(self, name))) for name in names]
         return Table(type(self).__name__, rows).html()
 
 
-def preformatted(text: str) -> str:
-    """Return HTML for text whose lines are aligned already."""
-    return f"<pre>{escaped(text)}</pre>"
-
-
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     """Return the text of a cell: numbers and texts as they are, the type and size of larger values."""
     if hasattr(value, "shape"):
         return f"array of shape {tuple(value.shape)}"
@@ -325,5 +298,5 @@ def _short(value: Any) -> str:
     if isinstance(value, list | tuple | dict) and len(value) > FEW:
         return f"{len(value):,} values"
     if isinstance(value, list | tuple):
-        return ", ".join(map(_short, value)) or "-"
+        return ", ".join(map(short, value)) or "-"
     return "-" if value is None else str(value)

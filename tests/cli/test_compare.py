@@ -99,7 +99,6 @@ def test_a_network_that_a_recipe_file_does_not_name_is_the_recommended_one(tmp_p
         (("--methods", "nll", "--set", "=3"), "key=value"),
         (("--methods", "nll", "--set", "zzz=3"), "Known: seed, epochs, budget, "),
         (("--methods", "nll", "--budget", "0"), "recipe key 'budget' must"),
-        (("--methods", "nll", "--budgets", "0.5", "1.5"), "recipe key 'budget' must"),
         (("--methods", "nll", "flsd+h+p-ema", "--budget", "0.6"), "budget must"),
         (("--methods", "nll+random+unbiased"), "method must"),
         (("--methods", "nll", "--jobs", "0"), "jobs must be"),

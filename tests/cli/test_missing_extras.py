@@ -27,7 +27,6 @@ def files(tmp_path):
     [
         ("lightning.fabric", "train", ("train", "--data", "digits", "--out", "new"), "training.engine.load_data"),
         ("optuna", "study", ("sweep", "--data", "digits", "--out", "new"), "studies.sweeps.load_data"),
-        ("matplotlib", "figures", ("report", "p.npz", "--out", "new.html", "--figures", "new"), "report.write_report"),
         ("onnx", "export", ("export", "run", "--out", "new.onnx"), "training.run.Run._images_to_compare"),
         ("onnxscript", "export", ("export", "run", "--out", "new.onnx"), "training.run.Run._images_to_compare"),
         ("onnxruntime", "export", ("export", "run", "--out", "new.onnx"), "training.run.Run._images_to_compare"),

@@ -39,15 +39,6 @@ def test_names_and_threshold_are_the_users(calibrant, files, tmp_path):
     assert 'data-value="second"' in html
 
 
-def test_figures_are_written_beside_it(calibrant, files, tmp_path):
-    folder = tmp_path / "figures"
-    code, out, _ = calibrant("report", *files, "-o", tmp_path / "page.html", "--n-resamples", 0, "--figures", folder)
-    assert code == 0
-    assert out.count("figure: ") == 18
-    names = {path.name for path in folder.iterdir()}
-    assert {"reliability-grid.svg", "accuracy-coverage.png", "1-reliability.svg", "2-threshold.png"} <= names
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -117,9 +108,7 @@ def test_groups_stand_on_the_page_with_the_worst_named(calibrant, tmp_path):
     logits[np.arange(300), targets] += np.where(site == "north", 4.0, 0.5)
     Predictions.from_logits(logits, targets, extras={"site": site}).save(tmp_path / "a.npz")
     where = tmp_path / "page.html", "--n-resamples", 20
-    code, _, err = calibrant(
-        "report", tmp_path / "a.npz", "-o", *where, "--groups", "site", "--figures", tmp_path / "figures"
-    )
+    code, _, err = calibrant("report", tmp_path / "a.npz", "-o", *where, "--groups", "site")
     assert (code, err) == (0, "")
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Groups by site: a" in html
@@ -127,10 +116,6 @@ def test_groups_stand_on_the_page_with_the_worst_named(calibrant, tmp_path):
     assert "Worse than all cases beyond chance: south." in html
     assert html.index(">south<") < html.index(">north<")
     assert "automated at 0.95, %" in html
-    assert (tmp_path / "figures" / "1-groups.png").is_file()
     code, _, err = calibrant("report", tmp_path / "a.npz", "-o", *where, "--groups", "sight")
     assert code == 2
     assert "groups must" in err
-    code, _, err = calibrant("report", tmp_path / "a.npz", "--groups", "site", "--group-file", tmp_path / "groups.csv")
-    assert code == 2
-    assert "Mutually exclusive arguments: {--groups, --group-file}" in err

@@ -20,13 +20,14 @@ def test_files_are_called_after_themselves(predictions, tmp_path):
     assert entry.predictions.confidence.tolist() == predictions.confidence.tolist()
 
 
-def test_the_same_name_twice_gets_the_folder_and_then_a_number(predictions, tmp_path):
+def test_the_same_name_twice_gets_the_folder(predictions, tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         predictions.save(tmp_path / folder / "test.npz")
     paths = [tmp_path / "a" / "test.npz", tmp_path / "b" / "test.npz"]
     assert [entry.name for entry in read_entries(paths)] == ["test (a)", "test (b)"]
-    assert [entry.name for entry in read_entries([paths[0], paths[0]])] == ["test (a) #1", "test (a) #2"]
+    with pytest.raises(InvalidInput, match="names must be distinct"):
+        read_entries([paths[0], paths[0]])
 
 
 def test_a_run_brings_its_method_and_recipe(run_folder):

@@ -6,14 +6,10 @@ from calibrant import Predictions, report
 from calibrant.errors import InvalidInput
 from calibrant.metrics import expected_calibration_error, reliability_bins
 from calibrant.report import (
-    ReportEntry,
-    confidence_histogram,
     coverage_curves,
-    kept_share,
-    read_entries,
     reliability_diagram,
     reliability_grid,
-    save_figures,
+    save_figure,
     threshold_curves,
 )
 from calibrant.report.summaries import automated, reliability_bands
@@ -26,11 +22,9 @@ def _predictions():
 
 DRAWN = {
     "reliability": lambda **ax: report.reliability_diagram(_predictions(), title="T", **ax),
-    "histogram": lambda **ax: report.confidence_histogram(_predictions(), title="T", **ax),
     "accuracy": lambda **ax: report.coverage_curves({"a": _predictions()}, title="T", **ax),
     "risk": lambda **ax: report.coverage_curves(dict.fromkeys("abcdefg", _predictions()), error=True, title="T", **ax),
     "thresholds": lambda **ax: report.threshold_curves(_predictions(), title="T", **ax),
-    "kept": lambda **ax: report.kept_share([[1.0, 0.5], [0.9, 0.4]], title="T", **ax),
 }
 
 
@@ -58,7 +52,7 @@ def test_the_same_is_drawn_into_axes_of_the_user(name):
 
 
 def test_a_notebook_shows_a_new_figure_as_a_picture():
-    assert DRAWN["histogram"]()._repr_png_().startswith(b"\x89PNG\r\n")
+    assert DRAWN["thresholds"]()._repr_png_().startswith(b"\x89PNG\r\n")
 
 
 def bars(axes, label):
@@ -103,18 +97,6 @@ def test_grid_without_methods_is_refused():
         reliability_grid({})
 
 
-def test_histogram_shares_add_up_and_lines_are_mean_confidence_and_accuracy(predictions):
-    (axes,) = confidence_histogram(predictions, n_bins=20).axes
-    right, wrong = bars(axes, "right"), bars(axes, "wrong")
-    assert right[:, 2].sum() == pytest.approx(predictions.correct.mean())
-    assert wrong[:, 2].sum() == pytest.approx(1 - predictions.correct.mean())
-    assert wrong[:, 1] == pytest.approx(right[:, 2])
-    assert [line.get_xdata()[0] for line in axes.lines] == [
-        pytest.approx(predictions.confidence.mean()),
-        pytest.approx(predictions.correct.mean()),
-    ]
-
-
 @pytest.mark.parametrize("top", [0.5, 1.0])
 def test_one_row_at_the_ends_of_the_scale_can_be_drawn(top, tmp_path):
     figure = reliability_diagram(Predictions.from_probabilities([[top, 1 - top]], [0]))
@@ -123,7 +105,7 @@ def test_one_row_at_the_ends_of_the_scale_can_be_drawn(top, tmp_path):
 
 
 def test_what_is_no_predictions_is_one_line(predictions):
-    for draw in (reliability_diagram, confidence_histogram, threshold_curves):
+    for draw in (reliability_diagram, threshold_curves):
         with pytest.raises(InvalidInput, match="predictions must be Predictions, got ndarray"):
             draw(np.eye(3))
     for draw in (reliability_grid, coverage_curves):
@@ -185,53 +167,6 @@ def test_curves_end_where_nothing_is_automated():
     assert np.isnan(lower.lines[0].get_ydata()).tolist() == empty.tolist()
 
 
-SHARES = np.array([[1.0, 1.0], [0.9, 0.8], [0.7, 0.8]])
-
-
-def test_few_classes_are_lines():
-    (axes,) = kept_share(SHARES, class_names=["cat", "dog"]).axes
-    assert {line.get_label(): line.get_ydata().tolist() for line in axes.lines} == {
-        "cat": SHARES[:, 0].tolist(),
-        "dog": SHARES[:, 1].tolist(),
-    }
-    assert axes.lines[0].get_xdata().tolist() == [1, 2, 3]
-
-
-def test_many_classes_are_a_band_with_the_median():
-    shares = np.linspace(0.2, 1.0, 300).reshape(3, 100)
-    (axes,) = kept_share(shares).axes
-    (median,) = axes.lines
-    assert median.get_ydata() == pytest.approx(np.median(shares, axis=1))
-    (band,) = axes.collections
-    assert band.get_label() == "lowest to highest of 100 classes"
-    vertices = band.get_paths()[0].vertices[:, 1]
-    assert (vertices.min(), vertices.max()) == (shares.min(), shares.max())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"shares": np.ones(3)}, r"shares must have the shape \(epochs, classes\)"),
-        ({"shares": np.ones((0, 2))}, "neither of them 0"),
-        ({"shares": SHARES, "class_names": ["one"]}, "class_names must hold 2 names"),
-    ],
-)
-def test_wrong_shapes_are_refused(arguments, message):
-    with pytest.raises(InvalidInput, match=message):
-        kept_share(**arguments)
-
-
-def test_every_figure_the_data_allow_is_written_twice(run_folder, make, tmp_path):
-    entries = [*read_entries([run_folder]), ReportEntry("../escape", make(n=100))]
-    written = save_figures(entries, tmp_path / "figures")
-    stems = {"reliability-grid", "accuracy-coverage", "risk-coverage", "1-kept"}
-    stems |= {f"{number}-{kind}" for number in (1, 2) for kind in ("reliability", "confidence", "threshold")}
-    assert {path.name for path in written} == {f"{stem}.{ending}" for stem in stems for ending in ("svg", "png")}
-    # A method's name is never a path.
-    assert {path.name for path in tmp_path.iterdir()} == {"run", "figures"}
-    assert all(path.stat().st_size > 1000 for path in written)
-
-
 def test_names_are_text_and_no_formula(make, tmp_path):
-    written = save_figures({"$\\frac{": make(n=40), "\ud800 \x1b": make(n=40, seed=1)}, tmp_path)
-    assert all(path.stat().st_size for path in written)
+    figure = reliability_grid({"$\\frac{": make(n=40), "_hidden": make(n=40, seed=1)})
+    assert all(path.stat().st_size for path in save_figure(figure, tmp_path / "grid"))

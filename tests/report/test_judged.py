@@ -7,10 +7,9 @@ from calibrant import Predictions, evaluate
 from calibrant.calibration import IsotonicCalibration, TemperatureScaling
 from calibrant.decisions import Policy, RoutingRule, check_promise, choose_shortlist, choose_threshold, fit_policy
 from calibrant.errors import InvalidInput
-from calibrant.files import sha256_of
 from calibrant.report import read_entries, write_report
 from calibrant.report.judged import judged
-from calibrant.training import Run, paper_recipe, train
+from calibrant.training import Run
 from tests.report.conftest import build_page
 
 
@@ -239,28 +238,6 @@ def test_the_page_compares_at_equal_promises(promising, make, visible_text):
     alone = visible_text(build_page({"a": make(seed=1), "b": make(seed=2, sharpness=3.0)}, n_resamples=0))
     assert "cannot be said, because no validation cases are known" in alone
     assert "May automate at" not in alone
-
-
-# -- the exported file -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    return train(paper_recipe("digits", epochs=1, method__name="nll"), tmp_path_factory.mktemp("run") / "r")
-
-
-def test_the_export_is_shown_with_its_digest_and_its_policy(trained, visible_text):
-    assert not any("Exported" in note for note in judged(read_entries(trained))[0].notes)
-    Policy(10, rule=RoutingRule(threshold=0.5, n_classes=10, note="A note.")).save(trained.policy_path)
-    trained.export_to_onnx()
-    sentence = f"Exported to model.onnx, SHA-256 {sha256_of(trained.onnx_path)}; it has this policy."
-    assert sentence in visible_text(build_page(trained, n_resamples=0, pictures=False))
-    other = Policy(10, rule=RoutingRule(threshold=0.7, n_classes=10))
-    assert any(
-        "It has another policy than shown here" in n for n in judged(read_entries(trained), policy=other)[0].notes
-    )
-    trained.onnx_path.write_bytes(trained.onnx_path.read_bytes()[:-1] + b"x")
-    assert any("could not be read" in note for note in judged(read_entries(trained))[0].notes)
 
 
 def test_the_other_half_of_a_file_is_a_test_of_a_promise(tmp_path):

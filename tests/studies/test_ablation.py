@@ -60,7 +60,7 @@ def results(make_record):
     made = summarise(groups, "lambda=0.5")
     validation, test = (0.03, 0.01, 0.02), (0.001, 0.02, 0.03)
     rows = [
-        replace(row, validation_ece=fixed(v), test={**row.test, "ece": fixed(t)})
+        replace(row, figures={**row.figures, "validation_ece": fixed(v), "ece": fixed(t)})
         for row, v, t in zip(made.rows, validation, test, strict=True)
     ]
     return replace(made, rows=tuple(rows))
@@ -100,7 +100,7 @@ def test_the_picture_shows_the_spread_over_seeds(make_record):
     figure = ablation_figure("lambda", compared)
     left, _ = figure.axes
     first = left.collections[0].get_segments()[0]
-    ece = compared.rows[0].test["ece"]
+    ece = compared.rows[0]["ece"]
     assert [point[1] for point in first] == pytest.approx([ece.mean - ece.spread, ece.mean + ece.spread])
     assert "(bars: standard deviation over seeds)" in figure.get_suptitle()
 
@@ -122,6 +122,6 @@ def test_the_picture_marks_the_value_that_validation_chose(results):
 
 def test_an_undefined_value_is_a_gap(results):
     first, *others = results.rows
-    empty = replace(first, test={**first.test, "ece": fixed(None)})
+    empty = replace(first, figures={**first.figures, "ece": fixed(None)})
     left, _ = ablation_figure("lambda", replace(results, rows=(empty, *others))).axes
     assert [math.isnan(value) for value in left.get_lines()[0].get_ydata()] == [True, False, False]

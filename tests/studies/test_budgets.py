@@ -4,7 +4,7 @@ import pytest
 
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.studies import Study, StudySpec, Variant, plan_study
-from calibrant.studies.controls import at_budgets
+from calibrant.studies.controls import check_budgets, with_controls
 from calibrant.training import train_or_resume
 
 
@@ -17,44 +17,33 @@ def trained(spec):
     return {planned.label: (planned.recipe.within_budget().epochs, planned.recipe.budget) for planned in spec.runs()}
 
 
+def at_budget(*methods, budget=0.6, **settings):
+    return StudySpec(methods=methods, recipe={"budget": budget}, **settings)
+
+
 def test_without_budget_and_plan_nothing_changes():
     spec = StudySpec(methods=("nll", "brier"), recipe={"epochs": 10})
-    assert at_budgets(spec) is spec
+    assert with_controls(spec) is spec
 
 
 def test_one_budget():
-    spec = at_budgets(StudySpec(methods=("nll", "nll+unbiased", "nll+random")), (0.6,))
+    spec = with_controls(at_budget("nll", "nll+unbiased", "nll+random"))
     assert trained(spec) == {"nll@18": (18, 0.6), "nll+unbiased": (30, 0.6), "nll+random": (30, 0.6)}
     # The control is there once, also where it was not named.
-    assert trained(at_budgets(StudySpec(methods=("nll+unbiased", "nll+random")), (0.6,))).keys() == {
+    assert trained(with_controls(at_budget("nll+unbiased", "nll+random"))).keys() == {
         *("nll@18", "nll+unbiased", "nll+random")
     }
     # Others are compared with the control, not with the plan that happens to be named first.
-    assert at_budgets(StudySpec(methods=("nll+unbiased", "nll+random")), (0.6,)).baseline_label() == "nll@18"
-    alone = at_budgets(StudySpec(methods=("nll+unbiased",)), (0.6,), control=False)
-    assert trained(alone) == {"nll+unbiased": (30, 0.6)}
+    assert with_controls(at_budget("nll+unbiased", "nll+random")).baseline_label() == "nll@18"
 
 
-def test_a_budget_in_the_recipe_is_the_same():
-    named = at_budgets(StudySpec(methods=("nll", "nll+random"), recipe={"budget": 0.6, "epochs": 20}))
-    flags = at_budgets(StudySpec(methods=("nll", "nll+random"), recipe={"epochs": 20}), (0.6,))
-    assert named == flags
-    assert trained(named)["nll@12"] == (12, 0.6)
-
-
-def test_several_budgets_and_all_data():
-    spec = at_budgets(StudySpec(methods=("brier+random",), recipe={"epochs": 20}), (0.5, 0.75, 1.0))
-    assert trained(spec) == {
-        "brier+random at 0.5": (20, 0.5),
-        "brier+random at 0.75": (20, 0.75),
-        "brier@10": (10, 0.5),
-        "brier@15": (15, 0.75),
-        "brier": (20, 1.0),
-    }
+def test_a_study_with_its_controls_stays_as_it_is():
+    spec = with_controls(at_budget("nll", "nll+random"))
+    assert with_controls(spec) == spec
 
 
 def test_the_control_of_a_plan_with_a_rate_of_its_own():
-    spec = at_budgets(StudySpec(methods=("nll", "flsd+h+p-ema"), recipe={"epochs": 20}, data=("cifar10",)))
+    spec = with_controls(StudySpec(methods=("nll", "flsd+h+p-ema"), recipe={"epochs": 20}, data=("cifar10",)))
     made = trained(spec)
     # A fifth of what is left goes after epochs 10, 13, 16 and 19: the updates are those of 16.6 epochs.
     plan = next(p.recipe for p in spec.runs() if p.label == "flsd+h+p-ema").plan().pruning
@@ -71,7 +60,7 @@ def test_the_control_of_a_plan_with_a_rate_of_its_own():
 
 def test_the_control_has_the_loss_of_the_plan():
     """The row fl+unbiased has a gamma of its own, which the loss alone has not."""
-    spec = at_budgets(StudySpec(methods=("fl+unbiased",)), (0.6,))
+    spec = with_controls(at_budget("fl+unbiased"))
     assert rows(spec)["fl@18 (gamma 0.25)"] == ("fl", {"gamma": 0.25}, {"budget": 0.6})
 
 
@@ -79,29 +68,26 @@ def test_plans_with_recipes_of_their_own_have_controls_of_their_own():
     """A control that trains otherwise than its plan is none, and the plan would be in no table."""
     lr = {"slow": {"optimiser.lr": 0.01}, "slower": {"optimiser": {"lr": 0.001}}, "slow too": {"optimiser.lr": 0.01}}
     variants = [{"label": label, "method": "nll+random", "recipe": recipe} for label, recipe in lr.items()]
-    spec = at_budgets(StudySpec.parse({"methods": ["nll+random"], "variants": variants}), (0.6, 1.0))
+    spec = with_controls(StudySpec.parse({"methods": ["nll+random"], "recipe": {"budget": 0.6}, "variants": variants}))
     made = {planned.label: planned.recipe for planned in spec.runs()}
     found = {label: (recipe.within_budget().epochs, recipe.optimiser.lr) for label, recipe in made.items()}
-    usual = made["nll+random at 0.6"].optimiser.lr
+    usual = made["nll+random"].optimiser.lr
     controls = {label: trained for label, trained in found.items() if made[label].method.name == "nll"}
     assert controls == {
         "nll@18": (18, usual),
-        "nll": (30, usual),
         "nll@18 (optimiser.lr 0.01)": (18, 0.01),
-        "nll (optimiser.lr 0.01)": (30, 0.01),
         "nll@18 (optimiser.lr 0.001)": (18, 0.001),
-        "nll (optimiser.lr 0.001)": (30, 0.001),
     }
 
 
 def test_a_control_that_is_a_row_already_is_not_trained_twice():
     short = {"label": "short", "method": "nll", "recipe": {"epochs": 18}}
     plan = {"label": "plan", "method": "nll+random", "recipe": {"budget": 0.6}}
-    assert trained(at_budgets(StudySpec.parse({"variants": [short, plan]}))).keys() == {"short", "plan"}
+    assert trained(with_controls(StudySpec.parse({"variants": [short, plan]}))).keys() == {"short", "plan"}
 
 
 def test_data_sets_of_different_lengths_share_a_label():
-    spec = at_budgets(StudySpec(methods=("nll+random",), data=("digits", "cifar10")), (0.6,))
+    spec = with_controls(at_budget("nll+random", data=("digits", "cifar10")))
     assert trained(spec).keys() == {"nll+random", "nll@60%"}
     assert {p.recipe.data.name: p.recipe.within_budget().epochs for p in spec.runs() if p.label == "nll@60%"} == {
         "digits": 18,
@@ -111,12 +97,12 @@ def test_data_sets_of_different_lengths_share_a_label():
 
 def test_a_plan_whose_updates_are_not_known_ahead_gets_no_control_and_says_so():
     with pytest.warns(CalibrantWarning, match=r"nll\+infobatch gets no control: policy must not depend on scores"):
-        spec = at_budgets(StudySpec(methods=("nll+infobatch",)))
+        spec = with_controls(StudySpec(methods=("nll+infobatch",)))
     assert trained(spec).keys() == {"nll+infobatch"}
-    assert trained(at_budgets(StudySpec(methods=("nll+infobatch",)), (0.6,))).keys() == {"nll+infobatch", "nll@18"}
+    assert trained(with_controls(at_budget("nll+infobatch"))).keys() == {"nll+infobatch", "nll@18"}
     in_batches = Variant(label="in batches", method="nll+p-ema", options={"within": "batch"})
     with pytest.warns(CalibrantWarning, match="in batches gets no control: policy must not act") as caught:
-        at_budgets(StudySpec(variants=(in_batches,)))
+        with_controls(StudySpec(variants=(in_batches,)))
     assert "budget" not in str(caught[0].message)  # it has none to offer
 
 
@@ -126,7 +112,7 @@ def test_plans_of_your_own_have_controls_too(own_module):
         "from calibrant.losses import CrossEntropy\nfrom calibrant.pruning import RandomSubset\n"
         "def loss():\n    return CrossEntropy()\ndef half(*, part: float = 0.5):\n    return RandomSubset(part)\n",
     )
-    spec = at_budgets(StudySpec(methods=("my_plan:loss+my_plan:half",)), ())
+    spec = with_controls(StudySpec(methods=("my_plan:loss+my_plan:half",)))
     # Half rests in 25 of 30 epochs: 17.5 epochs' worth of updates, and the control is not short of any.
     assert trained(spec) == {"my_plan:loss+my_plan:half": (30, 1.0), "my_plan:loss@18": (18, 0.6)}
 
@@ -134,30 +120,29 @@ def test_plans_of_your_own_have_controls_too(own_module):
 def test_code_that_is_not_trusted_is_not_imported_for_a_control(own_module):
     own_module("my_bomb", "raise SystemExit('imported')\n", trusted=False)
     spec = StudySpec(methods=("nll+my_bomb:plan",))
-    assert at_budgets(spec) is spec
+    assert with_controls(spec) is spec
 
 
 def test_the_study_file_holds_the_controls(tmp_path):
-    study = plan_study(tmp_path, lists={"methods": ["nll+random"]}, budgets=(0.6,), control=True)
+    study = plan_study(tmp_path, lists={"methods": ["nll+random"]}, recipe={"budget": 0.6}, control=True)
     study.spec.save(tmp_path / "study.toml")
     assert Study(tmp_path).spec == study.spec
     assert {planned.label for planned in Study(tmp_path).runs} == {"nll+random", "nll@18"}
 
 
 @pytest.mark.parametrize(
-    ("methods", "budgets", "message"),
+    ("methods", "budget", "message"),
     [
-        (("nll",), (0.0,), "budget' must be greater than 0"),
-        (("nll",), (1.2,), "budget' must"),
-        (("nll", "flsd+h+p-ema"), (0.6,), "rate of its own"),
-        (("nll", "nll+unbiased"), (0.6, 0.3), r"nll\+unbiased at 0.3: budget must be at least 0.55"),
-        (("nll", "nll+random"), (1.0,), r"budgets must have one below 1 for nll\+random"),
-        (("nll",), (0.01,), "budget must pay"),
+        (("nll",), 0.0, "budget' must be greater than 0"),
+        (("nll",), 1.2, "budget' must"),
+        (("nll", "flsd+h+p-ema"), 0.6, "rate of its own"),
+        (("nll", "nll+unbiased"), 0.3, r"nll\+unbiased: budget must be at least 0.55"),
+        (("nll",), 0.01, "budget must pay"),
     ],
 )
-def test_bad_budgets_are_one_line(methods, budgets, message):
+def test_a_bad_budget_is_one_line(methods, budget, message):
     with pytest.raises(InvalidInput, match=message) as caught:
-        at_budgets(StudySpec(methods=methods), budgets)
+        check_budgets(at_budget(*methods, budget=budget))
     assert "\n" not in str(caught.value)
 
 
@@ -166,7 +151,7 @@ SMALLER = {"schedule.resolution": [[6, 0.5]]}
 
 def test_smaller_images_are_a_plan_with_a_control_of_equal_computing():
     smaller = Variant(label="smaller", method="nll", recipe=SMALLER)
-    spec = at_budgets(StudySpec(variants=(smaller,)), (0.6,))
+    spec = with_controls(at_budget(variants=(smaller,)))
     rows = {planned.label: planned.recipe for planned in spec.runs()}
     assert rows.keys() == {"smaller", "nll@18"}
     assert rows["smaller"].budget == 0.6
@@ -177,7 +162,7 @@ def test_smaller_images_are_a_plan_with_a_control_of_equal_computing():
 
 def test_with_pruning_the_schedule_alone_is_a_second_control():
     both = Variant(label="both", method="nll+random", recipe=SMALLER)
-    rows = {planned.label: planned.recipe for planned in at_budgets(StudySpec(variants=(both,)), (0.6,)).runs()}
+    rows = {planned.label: planned.recipe for planned in with_controls(at_budget(variants=(both,))).runs()}
     assert rows.keys() == {"both", "nll@18", "nll, smaller images"}
     assert rows["nll, smaller images"].schedule.resolution == ((6, 0.5),)
     assert rows["nll, smaller images"].method.name == "nll"
@@ -186,16 +171,14 @@ def test_with_pruning_the_schedule_alone_is_a_second_control():
 def test_without_a_budget_smaller_images_get_no_control_and_that_is_said():
     smaller = Variant(label="smaller", method="nll", recipe=SMALLER)
     with pytest.warns(CalibrantWarning, match="smaller gets no control: what smaller images save"):
-        assert trained(at_budgets(StudySpec(variants=(smaller,)))).keys() == {"smaller"}
-    with pytest.raises(InvalidInput, match="budgets must have one below 1 for smaller"):
-        at_budgets(StudySpec(variants=(smaller,)), (1.0,))
+        assert trained(with_controls(StudySpec(variants=(smaller,)))).keys() == {"smaller"}
 
 
 def test_equal_budgets_are_equal_computing(tmp_path):
     """Trained on the digits: operations of the plan and of its control, as torch counts them."""
     smaller = Variant(label="smaller", method="nll", recipe=SMALLER)
     both = Variant(label="both", method="nll+random", recipe=SMALLER)
-    spec = at_budgets(StudySpec(variants=(smaller, both), recipe={"epochs": 20}), (0.6,))
+    spec = with_controls(StudySpec(variants=(smaller, both), recipe={"epochs": 20, "budget": 0.6}))
     study = Study(tmp_path / "study", spec)
     for planned in study.runs:
         train_or_resume(planned.recipe, study.folder(planned))

@@ -38,13 +38,13 @@ def test_a_control_by_a_budget_is_found(runs):
 def test_each_figure_by_hand(runs):
     groups = runs()
     made = against_controls(groups)
-    assert [(item.difference.metric, item.difference.scaled) for item in made] == list(METRICS)
+    assert [item.difference.metric for item in made] == list(METRICS)
     for item in made:
-        metric, scaled = item.difference.metric, item.difference.scaled
-        full, control, plan = ([r.value(metric, scaled=scaled) for r in rows] for rows in groups.values())
+        metric = item.difference.metric
+        full, control, plan = ([r.value(metric) for r in rows] for rows in groups.values())
         assert item.difference.difference == pytest.approx(np.mean(plan) - np.mean(control))
         referee = Referee(groups)
-        alone = referee.compare("x", metric, groups["nll+unbiased"], groups["nll@96"], scaled=scaled)
+        alone = referee.compare("x", metric, groups["nll+unbiased"], groups["nll@96"])
         assert item.difference.interval == alone.interval
         if np.mean(control) > np.mean(full):
             lost, regained = np.mean(control) - np.mean(full), np.mean(control) - np.mean(plan)
@@ -62,8 +62,8 @@ def test_the_interval_holds_the_noise_of_the_images(runs):
     noise = ImageNoise(predictions_of)
     groups = runs(full=False)
     for alone, item in zip(against_controls(groups), against_controls(groups, predictions_of), strict=True):
-        metric, scaled = item.difference.metric, item.difference.scaled
-        added = noise.variance(metric, groups["nll+unbiased"], groups["nll@96"], scaled=scaled)
+        metric = item.difference.metric
+        added = noise.variance(metric, groups["nll+unbiased"], groups["nll@96"])
         without = alone.difference.spread
         seeds = 0.0 if without is None else without.error**2
         assert item.difference.spread.error == pytest.approx(np.sqrt(seeds + added))

@@ -104,23 +104,23 @@ def test_the_table_of_what_may_be_left_to_the_model(make_record):
     assert grid.rows[1] == ("flsd", "1", "80.00 ± 2.00", "40.00 ± 2.45", "0.00 ± 0.00", "0.00 ± 0.00", "-", "-")
     assert grid.rows[2] == ("dca", "1", "-", "-", "-", "-", "-", "-")
     assert grid.best[2] == {1}
-    share = results.rows[0].automation["share@0.98"]
+    share = results.rows[0]["automated_share@0.98"]
     assert share.mean == pytest.approx(0.7)
-    assert results.to_dict()["rows"][1]["takeover"]["share@0.98"]["mean"] == pytest.approx(0.8)
+    assert results.to_dict()["rows"][1]["figures"]["automated_share@0.98"]["mean"] == pytest.approx(0.8)
 
 
 def test_an_accuracys_error_counts_the_cases_that_were_automated(make_record):
     groups = {"nll": [make_record(automation={"0.99": figures(0.25, 0.9)})]}
     row = summarise(groups, "nll").rows[0]
-    assert row.automation["accuracy@0.99"].spread == pytest.approx(np.sqrt(0.9 * 0.1 / 100))
-    assert row.automation["scaled_accuracy@0.99"].spread == pytest.approx(np.sqrt(0.9 * 0.1 / 50))
+    assert row["automated_accuracy@0.99"].spread == pytest.approx(np.sqrt(0.9 * 0.1 / 100))
+    assert row["automated_scaled_accuracy@0.99"].spread == pytest.approx(np.sqrt(0.9 * 0.1 / 50))
 
 
 def test_accuracy_of_cases_that_are_all_right_has_no_spread(make_record):
     groups = {"nll": [make_record(automation={"0.99": figures(0.01, 1.0)})]}
     row = summarise(groups, "nll").rows[0]
-    assert row.automation["accuracy@0.99"].mean == 1.0
-    assert row.automation["accuracy@0.99"].spread is None
+    assert row["automated_accuracy@0.99"].mean == 1.0
+    assert row["automated_accuracy@0.99"].spread is None
 
 
 def test_nobody_is_best_where_nothing_can_be_promised(make_record):

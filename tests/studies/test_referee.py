@@ -28,7 +28,7 @@ def test_the_noise_is_that_of_resampled_images(make_record):
     wrong = {"nll0": range(40), "flsd0": range(20, 68), "nll1": range(100, 140), "flsd1": range(130, 178)}
     groups = {name: [make_record(name, seed=seed) for seed in (0, 1)] for name in ("nll", "flsd")}
     noise = ImageNoise(lambda record, scaled: predictions(wrong[f"{record.method}{record.seed}"]))
-    found = noise.variance("test_error", groups["flsd"], groups["nll"], scaled=False)
+    found = noise.variance("test_error", groups["flsd"], groups["nll"])
     errors = {name: np.isin(np.arange(ROWS), which).astype(float) for name, which in wrong.items()}
     image = (errors["flsd0"] - errors["nll0"] + errors["flsd1"] - errors["nll1"]) / 2
     assert np.sqrt(found) == pytest.approx(image.std() / np.sqrt(ROWS), rel=0.15)
@@ -72,7 +72,7 @@ def test_the_noise_of_errors_and_sets_is_the_mean_over_pairs_of_what_compare_fin
             low, high = b.difference(a, metric)
             difference = b.evaluation.values()[metric] - a.evaluation.values()[metric]
             farthest.append(max(difference - low, high - difference))
-        found = noise.variance(metric, groups["flsd"], groups["nll"], scaled=False)
+        found = noise.variance(metric, groups["flsd"], groups["nll"])
         assert 1.96 * np.sqrt(found) == pytest.approx(np.mean(farthest))
 
 
@@ -80,12 +80,12 @@ def record(value, *, n=600):
     """A run with one value in every metric."""
     values = dict.fromkeys(("test_error", "auroc", "ece", "share@0.95", "accuracy@0.95"), value)
     evaluation = SimpleNamespace(values=lambda: values, n=n)
-    return SimpleNamespace(value=lambda metric, scaled: value, evaluation=lambda scaled: evaluation)
+    return SimpleNamespace(value=lambda metric: value, evaluation=lambda scaled: evaluation)
 
 
 def compared(metric, ours, theirs, *others):
     groups = {str(number): [record(value) for value in values] for number, values in enumerate((ours, theirs, *others))}
-    return Referee(groups).compare("x", metric, groups["0"], groups["1"], scaled=False)
+    return Referee(groups).compare("x", metric, groups["0"], groups["1"])
 
 
 @pytest.mark.parametrize("ours", [(0.05, 0.06, 0.08), (0.01, 0.02, 0.02, 0.05)])
@@ -171,7 +171,7 @@ def test_holm_rejects_what_the_stepwise_procedure_rejects():
     spread = Spread(1.0, 8.0)
     for _ in range(100):
         items = [
-            Difference(str(k), "nll", True, (3, 3), shift, (0.0, 0.0), spread, "seeds", "worse")
+            Difference(str(k), "nll", (3, 3), shift, (0.0, 0.0), spread, "seeds", "worse")
             for k, shift in enumerate(generator.normal(2.2, 1.0, 5))
         ]
         rejected = slow_holm({item.label: item.p for item in items})

@@ -22,34 +22,21 @@ def test_the_papers_two_tables_costs_and_differences(results):
     assert first.columns == ("method", "seeds", "ECE", "ECE +TS", "ECE, 15 bins", "TE", "AUROC")
     assert second.columns == ("method", "seeds", "ECE(S95)", "ECE(S95) +TS", "|S95|", "|S95| +TS")
     row = results.rows[0]
-    assert first.rows[0][2] == f"{100 * row.test['ece'].mean:.2f} ± {100 * row.test['ece'].spread:.2f}"
+    assert first.rows[0][2] == f"{100 * row['ece'].mean:.2f} ± {100 * row['ece'].spread:.2f}"
     assert costs.rows[2][1:6] == ("600", "60.0", "60.0", "62.0", "62")
     assert third.columns[2:4] == ("NLL", "NLL +TS")
-    assert third.rows[1][3] == f"{results.rows[1].scaled['nll'].mean:.4f} ± {results.rows[1].scaled['nll'].spread:.4f}"
-    assert third.rows[0][4].split()[0] == f"{results.rows[0].test['brier'].mean:.4f}"
-    assert third.rows[0][6].split()[0] == f"{100 * results.rows[0].test['aurc'].mean:.2f}"
+    assert third.rows[1][3] == f"{results.rows[1]['scaled_nll'].mean:.4f} ± {results.rows[1]['scaled_nll'].spread:.4f}"
+    assert third.rows[0][5].split()[0] == f"{results.rows[0]['brier'].mean:.4f}"
+    assert third.rows[0][7].split()[0] == f"{100 * results.rows[0]['aurc'].mean:.2f}"
     assert len(differences.rows) == 2 * 13
     (nll,) = [line for line in differences.rows if line[:2] == ("flsd+h", "NLL")]
-    (found,) = [d for d in results.differences if (d.label, d.metric, d.scaled) == ("flsd+h", "nll", False)]
+    (found,) = [d for d in results.differences if (d.label, d.metric) == ("flsd+h", "nll")]
     assert nll[2:4] == (f"{found.difference:+.4f}", " to ".join(f"{end:+.4f}" for end in found.interval))
     assert {line[-1] for line in differences.rows} <= {"better", "worse", "cannot tell"}
     assert decisions.columns[1] == "NLL +TS minus nll"
     found = results.decisions[0]
     assert decisions.rows[0][0] == "flsd+h"
     assert decisions.rows[0][3:5] == (f"{found.p:.3f}", f"{found.detectable:.4f}")
-
-
-def test_plans_are_ranked_by_validation_alone(make_record):
-    groups = {
-        "nll": [make_record(seed=seed, validation_nll_scaled=0.31 + seed / 100) for seed in (0, 1)],
-        "dca": [make_record("dca", validation_nll_scaled=0.3, seen_share=0.6)],
-    }
-    grid = paper_tables(summarise(groups, "nll"))[4]
-    assert grid.title.endswith("on validation")
-    assert grid.rows == (("dca", "1", "0.3000", "60.00"), ("nll", "2", "0.3150 ± 0.0071", "100.00"))
-    # Records of older versions do not have the figure: no table rather than half of one.
-    groups["brier"] = [make_record("brier")]
-    assert not any("on validation" in grid.title for grid in paper_tables(summarise(groups, "nll")))
 
 
 def test_times_are_compared_only_between_equally_busy_machines(make_record):
@@ -68,28 +55,23 @@ def test_the_best_mean_of_a_column_is_marked_in_its_direction(results):
     first, second, *_ = paper_tables(results)
     expected = ((first, 2, "ece", min), (first, 6, "auroc", max), (second, 4, "share@0.95", max))
     for grid, column, metric, pick in expected:
-        means = [row.test[metric].mean for row in results.rows]
+        means = [row[metric].mean for row in results.rows]
         assert grid.best[column] == {means.index(pick(means))}
-
-
-def test_the_brief_form_has_one_line_a_method(results):
-    brief = paper_tables(results, brief=True)[-1]
-    assert [row[:2] for row in brief.rows] == [("flsd+h", "2 and 2"), ("once", "1 and 2")]
 
 
 def test_seeds_that_agree_exactly_are_counted_all_the_same(make_record):
     groups = {
         name: [make_record(name, seed=seed, test=make_record().test) for seed in (0, 1)] for name in ("nll", "flsd")
     }
-    brief = paper_tables(summarise(groups, "nll"), brief=True)[-1]
-    assert brief.rows[0][1:3] == ("2 and 2", "+0.00 ?")
+    differences = paper_tables(summarise(groups, "nll"))[-1]
+    assert differences.rows[0] == ("flsd", "ECE", "+0.00", "-", "-", "-", "cannot tell")
 
 
 def test_words_stand_left_and_numbers_right(results):
     differences = paper_tables(results)[-1]
     assert [differences.is_text(column) for column in range(7)] == [True, True, False, False, False, False, True]
     assert differences.markdown().splitlines()[3] == "|---|---|---:|---:|---:|---:|---|"
-    assert r"\begin{tabular}{llrrrrl}" in differences.latex()
+    assert r"\begin{longtable}{llrrrrl}" in differences.latex()
 
 
 def test_the_star_is_explained_where_it_stands(results):
@@ -101,7 +83,7 @@ def test_the_star_is_explained_where_it_stands(results):
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_no_number_is_cut_however_narrow_the_terminal_and_long_the_name(results, width):
     rows = (replace(results.rows[0], label="a name with all its settings " * 5), *results.rows[1:])
-    for grid in paper_tables(replace(results, rows=rows), brief=True):
+    for grid in paper_tables(replace(results, rows=rows)):
         text = grid.terminal(width=width)
         assert max(map(len, text.splitlines())) <= width
         for row in grid.rows:
@@ -125,22 +107,3 @@ def test_brackets_in_names_are_shown_as_they_are(results, label):
     rows = (replace(results.rows[0], label=label), *results.rows[1:])
     for grid in paper_tables(replace(results, rows=rows))[:2]:
         assert label in grid.terminal()
-
-
-def test_the_best_epoch_has_a_table_of_its_own(make_record):
-    def kept(seed, epoch, select="best:error"):
-        other = make_record("flsd+h", seed=seed + 50).to_dict()
-        figures = {key: other[key] for key in ("test", "test_scaled", "validation", "temperature")}
-        return make_record("flsd+h", seed=seed, best={"select": select, "epoch": epoch, **figures}), other
-
-    (first, one), (second, two) = kept(0, 131), kept(1, 140)
-    results = summarise({"nll": [make_record()], "flsd+h": [first, second]}, "nll")
-    (row,) = results.best
-    assert row.label == "flsd+h: best:error, epoch 131, 140"
-    assert row.test["ece"].values == (one["test"]["10"]["ece"], two["test"]["10"]["ece"])
-    assert first.value("ece") != one["test"]["10"]["ece"], "the record itself is of the last epoch"
-    (grid,) = [grid for grid in paper_tables(results) if grid.title.endswith("the best epoch by validation")]
-    assert [line[0] for line in grid.rows] == [row.label]
-    mixed = summarise({"flsd+h": [first, kept(1, 140, "best:nll")[0]]}, "nll")
-    assert mixed.best == (), "seeds that were chosen by other figures are no seeds of one row"
-    assert not any("best epoch" in grid.title for grid in paper_tables(mixed))

@@ -3,7 +3,6 @@ import pytest
 from calibrant.errors import InvalidInput
 from calibrant.studies.sweeps import (
     _USUAL,
-    Categorical,
     Range,
     search_space,
 )
@@ -29,7 +28,7 @@ def test_words():
     assert found == {
         "optimiser.batch_size": Range(32, 128, log=True),
         "optimiser.lr": Range(0.01, 1.0),
-        "schedule.kind": Categorical(("step", "cosine")),
+        "schedule.kind": ("step", "cosine"),
     }
 
 
@@ -37,9 +36,9 @@ def test_words():
     ("word", "message"),
     [
         ("huber_wieght", "Did you mean 'huber_weight'"),
-        ("optimiser.lr", "has no usual one"),
+        ("optimiser.lr", "offer at least two values"),
         ("huber_weight=5:1", "LOW < HIGH"),
-        ("huber_weight=0:1:log", "begin above 0"),
+        ("huber_weight=0:1:log", "LOW above 0"),
         ("huber_weight=1:2:lin", "LOW:HIGH:log"),
         ("huber_weight=a:b", "LOW < HIGH"),
         ("huber_weight=3", "offer at least two values"),

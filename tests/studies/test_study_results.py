@@ -4,8 +4,7 @@ import pytest
 from calibrant import compare
 from calibrant.errors import InvalidInput
 from calibrant.studies import referee
-from calibrant.studies.records import scaled_by
-from calibrant.studies.referee import COMPARED
+from calibrant.studies.records import scaled_by, without_scaled
 from calibrant.studies.study_results import estimate, summarise
 from calibrant.training import Run
 
@@ -29,10 +28,11 @@ def test_one_seed_takes_its_spread_from_test_images_and_undefined_stays_undefine
 def test_a_row_holds_each_number_plain_and_scaled(make_record):
     record = make_record(sharpness=3.0)
     (row,) = summarise({"nll": [record]}, "nll").rows
-    for scaled, metrics, ece in ((False, row.test, row.ece_15_bins), (True, row.scaled, row.scaled_ece_15_bins)):
-        assert metrics["ece"].mean == record.value("ece", scaled=scaled)
-        assert metrics["ece"].spread == record.deviation("ece", scaled=scaled)
-        assert ece.mean == record.value("ece", n_bins=15, scaled=scaled) != metrics["ece"].mean
+    for prefix, evaluations in (("", record.test), ("scaled_", record.test_scaled)):
+        low, high = evaluations["10"]["intervals"]["ece"]
+        assert row[f"{prefix}ece"].mean == evaluations["10"]["ece"]
+        assert row[f"{prefix}ece"].spread == pytest.approx((high - low) / 3.92)
+        assert row[f"{prefix}ece_15_bins"].mean == evaluations["15"]["ece"] != evaluations["10"]["ece"]
 
 
 def test_all_seeds_count_whether_the_baseline_has_them_or_not(make_record):
@@ -42,11 +42,12 @@ def test_all_seeds_count_whether_the_baseline_has_them_or_not(make_record):
     }
     results = summarise(groups, "nll")
     assert [row.seeds for row in results.rows] == [(0, 1, 2), (2, 3)]
-    (ece,) = [item for item in results.differences if item.metric == "ece" and not item.scaled]
+    (ece,) = [item for item in results.differences if item.metric == "ece"]
     values = [[record.value("ece") for record in group] for group in groups.values()]
     assert (ece.seeds, ece.difference) == ((2, 3), pytest.approx(np.mean(values[1]) - np.mean(values[0])))
     # A temperature does not move predictions, so there is no such thing as a scaled test error.
-    assert {item.metric for item in results.differences if item.scaled} == set(COMPARED) - {"test_error"}
+    assert "test_error" in {item.metric for item in results.differences}
+    assert "scaled_test_error" not in {item.metric for item in results.differences}
 
 
 def test_the_metric_that_decides_is_named_and_corrected(make_record):
@@ -67,7 +68,7 @@ def test_a_confident_set_of_a_few_images_gives_no_verdict(make_record):
         "flsd": [make_record("flsd", seed=seed, sharpness=0.7) for seed in (0, 1, 2)],
     }
     assert all(0 < record.value("share@0.95") * 400 < 30 for record in groups["flsd"])
-    found = {item.metric: item for item in summarise(groups, "nll").differences if not item.scaled}
+    found = {item.metric: item for item in summarise(groups, "nll").differences}
     low, high = found["ece@0.95"].interval
     assert low > 0 or high < 0, "the interval alone would have been a verdict"
     assert found["ece@0.95"].verdict == "cannot tell"
@@ -91,5 +92,6 @@ def test_with_one_seed_the_differences_are_the_paired_bootstrap_over_images(fini
     ]
     assert found.differences[0].over == "images"
     for item in found.differences:
-        row = references[item.scaled][item.metric]
+        metric, scaled = without_scaled(item.metric)
+        row = references[scaled][metric]
         assert (item.difference, item.interval, item.verdict) == (row.difference, row.interval, row.verdict)

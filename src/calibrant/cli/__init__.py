@@ -91,7 +91,10 @@ def run(arguments: Sequence[str]) -> int:
             raise
     except OSError as error:
         _drop_output()
-        return _complain(_system_error(error), code=2)
+        what = "write standard output"
+        if error.filename is not None:
+            what = f"read or write {error.filename}"
+        return _complain(f"cannot {what}: {error.strerror or error}.", code=2)
     except MemoryError:
         return _complain("there is not enough memory for this input.", code=2)
     except Exception as error:  # noqa: BLE001 (whatever nobody foresaw is our fault)
@@ -119,13 +122,6 @@ def _run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt as error:
         return _complain(str(error) or "interrupted", code=130)
     return 0
-
-
-def _system_error(error: OSError) -> str:
-    what = "write standard output"
-    if error.filename is not None:
-        what = f"read or write {error.filename}"
-    return f"cannot {what}: {error.strerror or error}."
 
 
 def _drop_output() -> None:

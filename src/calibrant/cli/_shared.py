@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Group, Parameter, Token
-from cyclopts.validators import mutually_exclusive
+from cyclopts import Parameter, Token
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -36,8 +35,6 @@ NBins = Annotated[int, Parameter(help="Bins of every binned metric.")]
 OutOr = Parameter(name=["--out", "-o"])
 Out = Annotated[Path | None, OutOr]
 Switch = Parameter(negative="")
-# At most one of the flags of a command that carry it.
-OneOf = Parameter(group=("Parameters", Group("exclusive flags", show=False, validator=mutually_exclusive)))
 Many = Parameter(consume_multiple=True, negative="")
 Repeated = Parameter(negative="")
 Assignments = Annotated[list[str] | None, Parameter(name="--set", negative="")]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from calibrant.cli._shared import Json, Many, OutOr, Running, Switch, answer
+from calibrant.cli._shared import Json, Many, OutOr, Running, answer
 from calibrant.own_code import trust_named
 
 
@@ -17,14 +17,13 @@ def compare(
     seeds: Annotated[list[int] | None, Many] = None,
     data: Annotated[list[str] | None, Many] = None,
     model: Annotated[list[str] | None, Many] = None,
-    budgets: Annotated[list[float] | None, Parameter(name=("--budgets", "--budget")), Many] = None,
+    budget: float | None = None,
     control: Annotated[bool, Parameter(negative="--no-control")] = True,
     baseline: str | None = None,
     decides: str | None = None,
     out: Annotated[Path, OutOr] = Path("study"),
     record: Path | None = None,
     page: Annotated[bool, Parameter(negative="--no-page")] = True,
-    raw: Annotated[bool, Switch] = False,
     running: Running = Running(),  # noqa: B008 (it cannot be changed)
     as_json: Json = False,
 ) -> None:
@@ -36,31 +35,32 @@ def compare(
         seeds: One run each.
         data: Data sets. See `calibrant data list`.
         model: Networks; by default the one that the data set's recipe names.
-        budgets: Shares of epochs times samples that may be trained on, and every method at each of them: a plan solves
-            for it, a method without one gets fewer epochs. Several give the budget curve.
+        budget: Share of epochs times samples that may be trained on: a plan solves for it, a method without one gets
+            fewer epochs.
         control: Add to each plan its control: the same loss and schedule on all data, for as many updates.
         baseline: The row that the others are compared with; by default nll, at a budget nll@EPOCHS, else the first.
         decides: The metric of the verdict, named before the runs: test_error, scaled_nll (the default) and so on.
         out: Folder of the study. Given alone, the study in it goes on.
         record: Also write one JSON per run into this folder, for example results/.
         page: Also write the report page.
-        raw: Leave out the table of the runs behind their own calibrators.
     """
     from calibrant.studies import plan_study, run_study
     from calibrant.training.data.spec import own_data
 
     trust_named(*methods or (), *model or (), *map(own_data, data or ()))
     lists = {"methods": methods, "seeds": seeds, "data": data, "models": model, "baseline": baseline}
+    recipe = running.shared_recipe()
+    if budget is not None:
+        recipe["budget"] = budget
     study = plan_study(
         out,
         file=file,
         lists={**lists, "decides": decides},
-        recipe=running.shared_recipe(),
+        recipe=recipe,
         defaults=running.named(),
-        budgets=budgets or (),
         control=control,
     )
     with running.opened() as how:
-        outcome = run_study(study, **how, trust_code=running.trust_code, record=record, page=page, raw=raw)
+        outcome = run_study(study, **how, trust_code=running.trust_code, record=record, page=page)
     answer(outcome.describe(), outcome.content, as_json=as_json)
     outcome.raise_failures()

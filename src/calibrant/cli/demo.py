@@ -6,9 +6,7 @@ from typing import Annotated
 from calibrant.cli._shared import OutOr, say
 
 
-def demo(
-    *, out: Annotated[Path, OutOr] = Path("demo"), epochs: int = 30, seed: int = 0, n_resamples: int = 1000
-) -> None:
+def demo(*, out: Annotated[Path, OutOr] = Path("demo"), epochs: int = 30, n_resamples: int = 1000) -> None:
     """Train on handwritten digits; then evaluate, calibrate, route and report real CIFAR-10 predictions.
 
     Without the extra train, only the second part runs.
@@ -16,9 +14,8 @@ def demo(
     Args:
         out: Folder of the runs and the report; what is finished there is not run again.
         epochs: Epochs of each run.
-        seed: Seed of every run.
         n_resamples: Resamples behind the intervals.
     """
     from calibrant.demonstration import run_demo
 
-    run_demo(out, epochs=epochs, seed=seed, n_resamples=n_resamples, say=say)
+    run_demo(out, epochs=epochs, n_resamples=n_resamples, say=say)

@@ -2,42 +2,33 @@
 
 from calibrant.report.entries import ReportEntry, read_entries
 from calibrant.report.figures import (
-    confidence_histogram,
     coverage_curves,
     group_reliability,
-    kept_share,
     reliability_diagram,
     reliability_grid,
-    save_figures,
     threshold_curves,
 )
 from calibrant.report.monitor_page import write_monitor_page
-from calibrant.report.page import Section, read_groups, write_label_report, write_report
-from calibrant.report.study_figures import BudgetLine, ablation_curves, budget_curves, component_bars, pareto_picture
+from calibrant.report.page import Section, write_label_report, write_report
+from calibrant.report.study_figures import ablation_curves, component_bars, pareto_picture
 from calibrant.report.style import new_figure, save_figure
 from calibrant.report.summaries import Automated, automated
 
 __all__ = [
     "Automated",
-    "BudgetLine",
     "ReportEntry",
     "Section",
     "ablation_curves",
     "automated",
-    "budget_curves",
     "component_bars",
-    "confidence_histogram",
     "coverage_curves",
     "group_reliability",
-    "kept_share",
     "new_figure",
     "pareto_picture",
     "read_entries",
-    "read_groups",
     "reliability_diagram",
     "reliability_grid",
     "save_figure",
-    "save_figures",
     "threshold_curves",
     "write_label_report",
     "write_monitor_page",

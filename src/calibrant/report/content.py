@@ -18,8 +18,8 @@ from calibrant.report.entries import ReportEntry, check_images, data_uri
 from calibrant.report.summaries import class_names, reliability_bands
 from calibrant.runs import PruningAudit, RunFolder, Sample
 
-MOST_LINES = 12
-"""A picture with more lines than this cannot be read."""
+# A picture with more lines than this cannot be read.
+_MOST_LINES = 12
 _SUSPECTS = 12
 
 
@@ -178,29 +178,16 @@ def _packed(array: NDArray[Any]) -> str:
     return base64.b64encode(array.tobytes()).decode("ascii")
 
 
-def audit_of(entry: ReportEntry) -> PruningAudit | None:
-    """What pruning left out in the run of an entry; None if nothing is known."""
-    if entry.run is None:
-        return None
-    return entry.run.audit()
-
-
-def names_of(entry: ReportEntry, n_classes: int) -> list[str]:
-    """Names of a run's classes: those of the predictions if there are as many, otherwise numbers."""
-    names = class_names(entry.predictions)
-    if len(names) != n_classes:
-        return [str(k) for k in range(n_classes)]
-    return list(names)
-
-
 def pruning_content(
     entry: ReportEntry, *, pictures: bool = True, data_dir: str | Path | None = None
 ) -> dict[str, Any] | None:
     """Kept shares over epochs and likely wrong labels; None if nothing was pruned or nothing is known."""
-    audit = audit_of(entry)
+    audit = None if entry.run is None else entry.run.audit()
     if audit is None:
         return None
-    names = names_of(entry, len(audit.class_sizes))
+    names = list(class_names(entry.predictions))
+    if len(names) != len(audit.class_sizes):  # the predictions are about other classes
+        names = [str(k) for k in range(len(audit.class_sizes))]
     trained = audit.kept_counts.sum(axis=1)
     full = len(audit.kept_counts) * int(audit.class_sizes.sum())
     return {
@@ -220,7 +207,7 @@ def _kept_lines(audit: PruningAudit, names: list[str]) -> dict[str, Any]:
     """One line per class, or the lowest and the highest of many classes."""
     present = np.flatnonzero(audit.class_sizes)
     share = audit.kept_share[:, present]
-    if len(present) <= MOST_LINES:
+    if len(present) <= _MOST_LINES:
         return {"names": [names[k] for k in present], "classes": share.T.tolist()}
     ends = [share.min(axis=1).tolist(), share.max(axis=1).tolist()]
     return {"names": [f"lowest of {len(present)} classes", f"highest of {len(present)} classes"], "classes": ends}

@@ -114,20 +114,19 @@ def _entry(source: Source, kind: Kind | None, columns: Mapping[str, str] | None)
 
 
 def _distinct_names(entries: list[ReportEntry]) -> list[str]:
-    """Names; those that occur twice get the folder of their file, and if that is the same too a number."""
+    """Names; those that occur twice get the folder of their file, or their place."""
     names = [entry.name for entry in entries]
+    distinct = list(names)
     for place, entry in enumerate(entries):
-        if [other.name for other in entries].count(entry.name) > 1:
+        if names.count(entry.name) > 1:
             path = entry.predictions.origin.path
+            suffix = f"#{place + 1}"
             if entry.run is not None:
-                names[place] = f"{entry.name} ({entry.run.path.name})"
+                suffix = f"({entry.run.path.name})"
             elif path is not None:
-                names[place] = f"{entry.name} ({path.parent.name})"
-    numbered = list(names)
-    for place, name in enumerate(names):
-        if names.count(name) > 1:
-            numbered[place] = f"{name} #{names[: place + 1].count(name)}"
-    return numbered
+                suffix = f"({path.parent.name})"
+            distinct[place] = f"{entry.name} {suffix}"
+    return distinct
 
 
 def check_images(images: Pixels, rows: int, argument: str = "images") -> Pixels:

@@ -1,33 +1,25 @@
-"""Pictures of predictions and of pruning: each function returns a matplotlib `Figure`."""
+"""Pictures of predictions: each function returns a matplotlib `Figure`."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.errors import invalid
-from calibrant.files import as_path
-from calibrant.metrics import Bins, accuracy_coverage, reliability_bins, split_groups
+from calibrant.metrics import Bins, accuracy_coverage, split_groups
 from calibrant.metrics.metric import Groups, Weights
-from calibrant.predictions import Predictions, require_predictions
-from calibrant.report.content import MOST_LINES, audit_of, names_of
-from calibrant.report.entries import Sources, check_methods, read_entries
-from calibrant.report.judged import Policies, judged
+from calibrant.predictions import Predictions
+from calibrant.report.entries import check_methods
 from calibrant.report.style import (
     BLUE,
     GREEN,
     GREY,
     INK,
     VERMILLION,
-    figure_with,
-    legend_beside,
     line_style,
     new_figure,
+    panels_with,
     percent_axis,
-    save_figure,
     styled,
 )
 from calibrant.report.summaries import Bands, automated, reliability_bands
@@ -56,18 +48,15 @@ def reliability_diagram(
         ax: Axes to draw the accuracy into, without the counts; by default both panels of a new figure.
     """
     bands = reliability_bands(predictions, n_bins)
+    figure, panels = panels_with(ax, 5.2, 5.6, (3.2, 1))
+    _draw_reliability(panels[0], bands, title)
+    panels[0].set_ylabel("Accuracy")
+    panels[-1].set_xlabel("Confidence")
     if ax is not None:
-        figure, _ = figure_with(ax, 5.2, 5.6)
-        _draw_reliability(ax, bands, title)
-        ax.set(xlabel="Confidence", ylabel="Accuracy")
         ax.legend(loc="upper left", frameon=True, framealpha=0.9, edgecolor="none")  # bars may lie behind it
         return figure
-    figure = new_figure(5.2, 5.6)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
-    _draw_reliability(upper, bands, title)
-    upper.set_ylabel("Accuracy")
-    figure.legend(*upper.get_legend_handles_labels(), loc="outside upper center", ncols=2)
-    _draw_counts(lower, bands.bins)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    _draw_counts(panels[1], bands.bins)
     return figure
 
 
@@ -116,40 +105,6 @@ def group_reliability(predictions: Predictions, groups: Groups, *, n_bins: int =
     return reliability_grid(diagrams, n_bins=n_bins)
 
 
-@styled
-def confidence_histogram(
-    predictions: Predictions, *, n_bins: int = 20, title: str = "", ax: "Axes | None" = None
-) -> "Figure":
-    """Confidences of right and of wrong answers.
-
-    Stacked shares of all samples over confidence. The dashed lines are the mean confidence and the accuracy; their
-    distance is the calibration gap of the whole set.
-
-    Args:
-        predictions: What the model says.
-        n_bins: Equal-width bins on [0, 1].
-        title: Text above; empty for none.
-        ax: Axes to draw into; by default those of a new figure.
-    """
-    require_predictions(predictions)
-    figure, axes = figure_with(ax, 5.6, 3.6)
-    bins = reliability_bins(predictions, n_bins)
-    left, width = bins.edges[:-1], np.diff(bins.edges)
-    right, wrong = bins.correct_sum / len(predictions), (bins.count - bins.correct_sum) / len(predictions)
-    axes.bar(left, right, width, align="edge", color=BLUE, edgecolor="white", linewidth=0.5, label="right")
-    axes.bar(
-        left, wrong, width, bottom=right, align="edge", color=VERMILLION, edgecolor="white", hatch="///", label="wrong"
-    )
-    mean, accuracy = float(predictions.confidence.mean()), float(predictions.correct.mean())
-    axes.axvline(mean, color=INK, linestyle="--", linewidth=1.2, label=f"mean confidence {100 * mean:.1f} %")
-    axes.axvline(accuracy, color=INK, linestyle=":", linewidth=1.6, label=f"accuracy {100 * accuracy:.1f} %")
-    percent_axis(axes.yaxis)
-    axes.set(xlim=(0, 1), xlabel="Confidence", ylabel="Share of samples")
-    axes.set_title(title)
-    axes.legend(loc="upper left")
-    return figure
-
-
 def _draw_reliability(axes: "Axes", bands: Bands, title: str, *, line_break: bool = False) -> None:
     bins = bands.bins
     some = bins.count > 0
@@ -178,7 +133,7 @@ def _draw_counts(axes: "Axes", bins: Bins) -> None:
     left, width = bins.edges[:-1], np.diff(bins.edges)
     bars = axes.bar(left, bins.count, width, align="edge", color=GREY, edgecolor="white", label="samples")
     axes.bar_label(bars, [f"{count:,}" if count else "" for count in bins.count], fontsize=8, padding=1)
-    axes.set(xlabel="Confidence", ylabel="Samples")
+    axes.set_ylabel("Samples")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.margins(y=0.25)
 
@@ -211,7 +166,7 @@ def coverage_curves(
     """
     check_methods(methods)
     beside = len(methods) > 6
-    figure, axes = figure_with(ax, 7.6 if beside else 5.6, max(4.0, 0.3 + 0.2 * len(methods)))
+    figure, (axes,) = panels_with(ax, 7.6 if beside else 5.6, max(4.0, 0.3 + 0.2 * len(methods)))
     for index, (name, predictions) in enumerate(methods.items()):
         curve = accuracy_coverage(predictions, weights=weights)
         values = 1 - curve.accuracy if error else curve.accuracy
@@ -222,8 +177,8 @@ def coverage_curves(
     if error:
         axes.set_ylabel("Error of what is automated")
     axes.set_title(title)
-    if beside:
-        legend_beside(figure, ax)
+    if beside and ax is None:
+        figure.legend(loc="outside right upper")
     else:
         axes.legend(loc="best")
     return figure
@@ -243,13 +198,8 @@ def threshold_curves(
         title: Text above; empty for none.
         ax: Axes to draw share and accuracy into, without the ECE; by default both panels of a new figure.
     """
-    if ax is not None:
-        figure, upper = figure_with(ax, 5.6, 5.2)
-        panels = [upper]
-    else:
-        figure = new_figure(5.6, 5.2)
-        panels = list(figure.subplots(2, 1, sharex=True, height_ratios=(2, 1)))
-        upper = panels[0]
+    figure, panels = panels_with(ax, 5.6, 5.2, (2, 1))
+    upper = panels[0]
     thresholds = np.linspace(0.5, 1.0, 101)
     rows = [automated(predictions, float(threshold), n_bins=n_bins) for threshold in thresholds]
     band = np.array([row.interval or (np.nan, np.nan) for row in rows])
@@ -274,85 +224,3 @@ def threshold_curves(
         for mark in (0.95, 0.99):
             axes.axvline(mark, color=GREY, linewidth=0.9, linestyle=":")
     return figure
-
-
-@styled
-def kept_share(
-    shares: ArrayLike, *, class_names: Sequence[str] | None = None, title: str = "", ax: "Axes | None" = None
-) -> "Figure":
-    """Share of each class that an epoch trained on.
-
-    Up to twelve classes are drawn as lines; more as the band from the lowest to the highest class with its median.
-
-    Args:
-        shares: Shape (epochs, K), fractions of the class's samples; NaN for a class that has none.
-        class_names: K names; by default 0..K-1.
-        title: Text above; empty for none.
-        ax: Axes to draw into; by default those of a new figure.
-    """
-    table = np.asarray(shares, dtype=np.float64)
-    if table.ndim != 2 or not table.size:
-        raise invalid("shares", "have the shape (epochs, classes), neither of them 0", table.shape)
-    classes = table.shape[1]
-    names = [str(k) for k in range(classes)]
-    if class_names is not None:
-        names = list(class_names)
-    if len(names) != classes:
-        raise invalid("class_names", f"hold {classes} names, one for each column of shares", len(names))
-    epochs = np.arange(1, len(table) + 1)
-    figure, axes = figure_with(ax, 6.4, 3.8)
-    if classes > MOST_LINES:
-        band: dict[str, Any] = {"step": "mid", "color": BLUE, "alpha": 0.25, "linewidth": 0}
-        lowest, highest = np.nanmin(table, axis=1), np.nanmax(table, axis=1)
-        axes.fill_between(epochs, lowest, highest, label=f"lowest to highest of {classes} classes", **band)
-        axes.step(epochs, np.nanmedian(table, axis=1), where="mid", color=INK, linewidth=1.8, label="median class")
-        axes.legend(loc="lower left")
-    else:
-        for index, name in enumerate(names):
-            axes.step(epochs, table[:, index], where="mid", label=name, **line_style(index))
-        legend_beside(figure, ax, title="Class")
-    percent_axis(axes.yaxis)
-    axes.set(ylim=(0, 1.03), xlabel="Epoch", ylabel="Share of the class trained on")
-    axes.set_title(title)
-    return figure
-
-
-def save_figures(
-    sources: Sources,
-    folder: str | Path,
-    *,
-    policy: Policies = None,
-    raw: bool = False,
-    n_bins: int = DEFAULT_N_BINS,
-    groups: Groups | None = None,
-) -> list[Path]:
-    """Write every figure that the sources have the data for, as SVG and PNG.
-
-    Args:
-        sources: As for `write_report`.
-        folder: Folder for the files. Files of a method are numbered in the order of the page, because names are free
-            text and need not be file names.
-        policy: As for `write_report`, like `raw`, `n_bins` and `groups`.
-        raw: Do not use the policy of the run.
-        n_bins: Bins of the reliability diagrams.
-        groups: Draws each model group by group too.
-    """
-    entries = [shown.entry for shown in judged(read_entries(sources), policy=policy, raw=raw)]
-    methods = {entry.name: entry.predictions for entry in entries}
-    figures = {
-        "reliability-grid": reliability_grid(methods, n_bins=n_bins),
-        "accuracy-coverage": coverage_curves(methods),
-        "risk-coverage": coverage_curves(methods, error=True),
-    }
-    for number, entry in enumerate(entries, start=1):
-        figures[f"{number}-reliability"] = reliability_diagram(entry.predictions, n_bins=n_bins, title=entry.name)
-        figures[f"{number}-confidence"] = confidence_histogram(entry.predictions, title=entry.name)
-        figures[f"{number}-threshold"] = threshold_curves(entry.predictions, n_bins=n_bins, title=entry.name)
-        if groups is not None:
-            figures[f"{number}-groups"] = group_reliability(entry.predictions, groups, n_bins=n_bins)
-        audit = audit_of(entry)
-        if audit is not None:
-            names = names_of(entry, len(audit.class_sizes))
-            figures[f"{number}-kept"] = kept_share(audit.kept_share, class_names=names, title=entry.name)
-    base = as_path(folder, "folder")
-    return [path for stem, figure in figures.items() for path in save_figure(figure, base / stem)]

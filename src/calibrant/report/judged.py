@@ -17,9 +17,7 @@ from calibrant.decisions import (
 )
 from calibrant.decisions.policy import as_policy
 from calibrant.decisions.ranking import score_name
-from calibrant.deployment import Decider
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import sha256_of
 from calibrant.metrics.clusters import Sample
 from calibrant.metrics.intervals import exact_interval
 from calibrant.predictions import Predictions
@@ -135,8 +133,6 @@ def _policy(run: RunFolder | None, given: PolicyLike | None, raw: bool, notes: l
         policy = run.policy()
         if policy is not None:
             notes.append(f"Found in the run and used: {run.policy_path.name}.")
-    if run is not None and not raw and (export := _exported(run, policy)):
-        notes.append(export)
     return policy
 
 
@@ -146,21 +142,6 @@ def _written_by_run(entry: ReportEntry) -> bool:
     if entry.run is None or path is None:
         return False
     return path.resolve() in {entry.run.predictions_path(split).resolve() for split in ("val", "test")}
-
-
-def _exported(run: RunFolder, policy: Policy | None) -> str:
-    """The exported file with its digest, and whether it has the policy that is shown; empty without an export."""
-    path = run.onnx_path
-    if not path.is_file():
-        return ""
-    name = f"Exported to {path.name}, SHA-256 {sha256_of(path)}"
-    try:
-        held = Decider.load(path).policy
-    except InvalidInput as error:  # damaged, or onnxruntime is not installed
-        return f"{name}; its policy could not be read: {error}"
-    if policy is not None and held.digest == policy.digest:
-        return f"{name}; it has this policy."
-    return f"{name}. It has another policy than shown here: export it again (calibrant export)."
 
 
 def _validation(run: RunFolder | None, shown: Predictions, policy: Policy) -> Predictions | None:

@@ -21,16 +21,15 @@ from calibrant.errors import invalid, printable
 from calibrant.files import as_path, write_text
 from calibrant.metrics import Evaluation, evaluate_groups
 from calibrant.metrics.evaluation import FEWEST_RESAMPLES, default_resamples
-from calibrant.metrics.metric import Groups, label
-from calibrant.metrics.subgroups import GroupedEvaluation
-from calibrant.predictions import Predictions, read_table
+from calibrant.metrics.metric import Groups, label, set_metric
+from calibrant.predictions import Predictions
 from calibrant.report.comparison_table import comparison
 from calibrant.report.content import method_contents, run_content, same_cases
 from calibrant.report.entries import Pixels, ReportEntry, Sources, check_images, data_uri, png_uri, read_entries
 from calibrant.report.figures import group_reliability
 from calibrant.report.judged import Policies, Shown, judged
 from calibrant.report.style import DARK_PALETTE, PALETTE, png_bytes
-from calibrant.report.summaries import automated, confident_mistakes, largest_tie, worst_classes
+from calibrant.report.summaries import automated, confident_mistakes, worst_classes
 from calibrant.report.wording import DASH, confidence, fixed, headline, interval, per_thousand, percent, probability
 from calibrant.tables import Table
 
@@ -133,9 +132,7 @@ def write_report(
     shown = judged(entries, policy=policy, raw=raw)
     threshold = next(value for value in (threshold, shown[0].threshold, 0.95) if value is not None)
     methods = [each.entry for each in shown]
-    for place, entry in enumerate(methods):
-        images = _images(entry, data_dir) if pictures else None
-        methods[place] = entry._replace(images=images)
+    methods = [entry._replace(images=_images(entry, data_dir) if pictures else None) for entry in methods]
     settings: dict[str, Any] = {"threshold": threshold, "n_bins": n_bins}
     if groups is not None:
         of_groups: dict[str, Any] = {"n_resamples": n_resamples, **settings}
@@ -215,7 +212,6 @@ def _details(entry: ReportEntry, *, threshold: float, n_bins: int) -> dict[str, 
     return {
         "headline": lambda name: headline(name, result),
         "result": result,
-        "tie": largest_tie(predictions),
         "ladder": [automated(predictions, step, n_bins=n_bins) for step in _LADDER],
         "classes": worst_classes(predictions, threshold=threshold),
         "mistakes": mistakes,
@@ -226,14 +222,12 @@ def _details(entry: ReportEntry, *, threshold: float, n_bins: int) -> dict[str, 
 
 
 def _images(entry: ReportEntry, data_dir: str | Path | None) -> Pixels | None:
-    if entry.images is not None:
-        return check_images(entry.images, len(entry.predictions), f"images of {entry.name!r}")
-    if entry.run is None:
-        return None
-    images = entry.run.test_images(entry.predictions.targets, data_dir)
+    images = entry.images
+    if images is None and entry.run is not None:
+        images = entry.run.test_images(entry.predictions.targets, data_dir)
     if images is None:
         return None
-    return check_images(images, len(images))
+    return check_images(images, len(entry.predictions), f"images of {entry.name!r}")
 
 
 def write_label_report(rules: MultiLabel, cases: LabelCases, path: str | Path) -> Path:
@@ -259,43 +253,32 @@ def group_section(
 ) -> Section:
     """The groups of one model: a table with intervals that hold in all groups at once, and reliability diagrams."""
     grouped = evaluate_groups(predictions, groups, n_bins=n_bins, thresholds=(threshold,), n_resamples=n_resamples)
-    title = f"Groups: {name}"
-    if isinstance(groups, str):
-        title = f"Groups by {groups}: {name}"
-    figure = group_reliability(predictions, groups, n_bins=n_bins)
-    described = "Reliability diagrams of all cases and of the largest groups; the numbers are in the table."
-    return Section(title, _group_table(grouped), figure, described)
-
-
-def _group_table(grouped: GroupedEvaluation) -> Table:
-    """All cases, then the groups, the worst first."""
-    headings = {metric: f"{label(metric)} %" for metric in ("test_error", "ece")}
-    for metric in grouped.overall.values():
-        kind, _, threshold = metric.partition("@")
-        if kind == "share":
-            headings[metric] = f"automated at {confidence(float(threshold))}, %"
-        elif kind == "accuracy":
-            headings[metric] = "right among these, %"
+    headings = {
+        "test_error": f"{label('test_error')} %",
+        "ece": f"{label('ece')} %",
+        set_metric("share", threshold): f"automated at {confidence(threshold)}, %",
+        set_metric("accuracy", threshold): "right among these, %",
+    }
     worst_first = sorted(grouped.groups.items(), key=lambda item: -item[1].test_error)
     rows = [
         (group, f"{result.n:,}", *(_group_cell(result, metric) for metric in headings))
         for group, result in (("all", grouped.overall), *worst_first[:_GROUPS])
     ]
-    return Table("Groups", rows, ("group", "cases", *headings.values()), _group_caption(grouped))
-
-
-def _group_caption(grouped: GroupedEvaluation) -> str:
-    sentences = [f"In percent. Worst by test error: {grouped.worst()}."]
+    caption = f"In percent. Worst by test error: {grouped.worst()}."
     if grouped.level is not None:
         worse = ", ".join(grouped.stand_out()[:_GROUPS]) or "none"
-        sentences.append(
-            f"Intervals of the {len(grouped.groups):,} groups hold together with {100 * grouped.level:g} % for each "
+        caption += (
+            f" Intervals of the {len(grouped.groups):,} groups hold together with {100 * grouped.level:g} % for each "
             f"metric (Bonferroni). Worse than all cases beyond chance: {worse}."
         )
-    left_out = len(grouped.groups) - _GROUPS
-    if left_out > 0:
-        sentences.append(f"The {left_out:,} groups with the lowest test error are left out.")
-    return " ".join(sentences)
+    if len(worst_first) > _GROUPS:
+        caption += f" The {len(worst_first) - _GROUPS:,} groups with the lowest test error are left out."
+    return Section(
+        f"Groups by {groups}: {name}" if isinstance(groups, str) else f"Groups: {name}",
+        Table("Groups", rows, ("group", "cases", *headings.values()), caption),
+        group_reliability(predictions, groups, n_bins=n_bins),
+        "Reliability diagrams of all cases and of the largest groups; the numbers are in the table.",
+    )
 
 
 def _group_cell(result: Evaluation, metric: str) -> str:
@@ -305,14 +288,6 @@ def _group_cell(result: Evaluation, metric: str) -> str:
     if ends is None:
         return f"{100 * value:.2f}"
     return f"{100 * value:.2f} ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})"
-
-
-def read_groups(path: str | Path) -> list[str]:
-    """Read the group of each test case, in the order of the test set, from a CSV file with a column `group`."""
-    columns = read_table(as_path(path, "groups"))
-    if "group" not in columns:
-        raise invalid(str(path), "have one column group", ", ".join(columns) or "none")
-    return columns["group"]
 
 
 def render(template: str, scripts: dict[str, str], data: dict[str, Any], **values: Any) -> str:

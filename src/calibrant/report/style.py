@@ -1,7 +1,7 @@
 """How every figure looks, and how it is saved so that the same data give the same bytes."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
@@ -59,19 +59,13 @@ _SAVE_RC: Any = {"svg.hashsalt": "calibrant", "svg.fonttype": "path"}
 _Arguments = ParamSpec("_Arguments")
 
 
-def require_matplotlib() -> None:
-    """Say how to install matplotlib if it is missing."""
-    with importing("a figure", "matplotlib", "figures"):
-        import matplotlib as mpl  # noqa: F401
-
-
 def styled(draw: "Callable[_Arguments, Figure]") -> "Callable[_Arguments, Figure]":
     """Run a drawing function with our style, without touching the user's matplotlib settings."""
 
     @wraps(draw)
     def wrapper(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> "Figure":
-        require_matplotlib()
-        from matplotlib import rc_context
+        with importing("a figure", "matplotlib", "figures"):
+            from matplotlib import rc_context
 
         with rc_context(_RC):
             return draw(*args, **kwargs)
@@ -90,20 +84,14 @@ def new_figure(width: float, height: float) -> "Figure":
     return NotebookFigure(figsize=(width, height), layout="constrained")
 
 
-def figure_with(ax: "Axes | None", width: float, height: float) -> "tuple[Figure, Axes]":
-    """The user's axes with their figure, or those of a new figure in inches."""
-    if ax is None:
-        figure = new_figure(width, height)
-        return figure, figure.subplots()
-    return cast("Figure", ax.figure), ax
-
-
-def legend_beside(figure: "Figure", ax: "Axes | None", *, title: str | None = None) -> None:
-    """Put the legend to the right of a new figure, or inside the axes of the user."""
-    if ax is None:
-        figure.legend(loc="outside right upper", title=title)
-    else:
-        ax.legend(title=title)
+def panels_with(
+    ax: "Axes | None", width: float, height: float, ratios: Sequence[float] = (1,)
+) -> "tuple[Figure, list[Axes]]":
+    """The user's axes with their figure, or panels below each other in a new figure in inches."""
+    if ax is not None:
+        return cast("Figure", ax.figure), [ax]
+    figure = new_figure(width, height)
+    return figure, list(figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios).flat)
 
 
 def line_style(index: int) -> dict[str, Any]:

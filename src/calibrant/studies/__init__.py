@@ -1,7 +1,7 @@
 """Many runs side by side: compare methods, vary one setting, record results, search for settings."""
 
 from calibrant.studies.ablation import ablation_spec
-from calibrant.studies.controls import at_budgets
+from calibrant.studies.controls import with_controls
 from calibrant.studies.records import Record, read_records, record_run, write_record
 from calibrant.studies.referee import Referee
 from calibrant.studies.study_folder import Study, plan_study
@@ -19,7 +19,6 @@ __all__ = [
     "SweepSpec",
     "Variant",
     "ablation_spec",
-    "at_budgets",
     "plan_study",
     "read_records",
     "record_run",
@@ -28,5 +27,6 @@ __all__ = [
     "run_study",
     "run_sweep",
     "summarise",
+    "with_controls",
     "write_record",
 ]

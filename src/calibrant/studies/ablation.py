@@ -1,8 +1,7 @@
 """The paper's ablations: one setting over a grid, or one component after the other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.report import ablation_curves, component_bars
@@ -18,21 +17,19 @@ if TYPE_CHECKING:
 METHOD = "flsd+h+p-ema"
 
 
-@dataclass(frozen=True)
-class Ablation:
-    """A setting of a method, its grid, and where the grid comes from."""
+class Ablation(NamedTuple):
+    """A setting of a method, and its grid."""
 
     setting: str
     values: tuple[float, ...]
-    source: str
 
 
-ABLATIONS: dict[str, Ablation] = {
-    "lambda": Ablation("huber_weight", (0.1, 0.5, 1.0, 5.0, 10.0, 25.0, 50.0), "the paper"),
-    "kappa": Ablation("ema", (0.1, 0.3, 0.5, 0.7, 0.9, 1.0), "ours; the paper prints none. 1: no average"),
-    "interval": Ablation("interval", (5, 10, 25, 50, 100), "the paper"),
-    "alpha": Ablation("huber_alpha", (0.001, 0.005, 0.01, 0.05, 0.1), "the paper"),
-    "fraction": Ablation("fraction", (0.05, 0.1, 0.2, 0.3), "ours, around the paper's 0.1 and 0.2"),
+ABLATIONS = {
+    "lambda": Ablation("huber_weight", (0.1, 0.5, 1.0, 5.0, 10.0, 25.0, 50.0)),  # the paper's grid
+    "kappa": Ablation("ema", (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)),  # ours, as the paper prints none; 1 is no average
+    "interval": Ablation("interval", (5, 10, 25, 50, 100)),  # the paper's
+    "alpha": Ablation("huber_alpha", (0.001, 0.005, 0.01, 0.05, 0.1)),  # the paper's
+    "fraction": Ablation("fraction", (0.05, 0.1, 0.2, 0.3)),  # ours, around the paper's 0.1 and 0.2
 }
 COMPONENTS: dict[str, str] = {
     "FLSD": "flsd",
@@ -95,7 +92,7 @@ def _like(value: float, example: object) -> float:
 
 def choose_by_validation(results: Results) -> Row:
     """Return the row with the lowest ECE on the validation set, mean over seeds. The test set is not used."""
-    return min(results.rows, key=lambda row: row.validation_ece.mean or 0.0)
+    return min(results.rows, key=lambda row: row.mean("validation_ece"))
 
 
 _COLUMNS = ("validation ECE", "ECE", "ECE(S95)", "TE", "|S95|", "|S99|", "samples seen, %")
@@ -105,9 +102,9 @@ def ablation_table(name: str, results: Results) -> Table:
     """Return the validation ECE, by which a value is chosen, and the test figures of the paper's two panels."""
     rows = []
     for row in results.rows:
-        test = [percent(row.test[metric]) for metric in ("ece", "ece@0.95", "test_error", "share@0.95", "share@0.99")]
-        seen = f"{100 * (row.seen_share.mean or 0):.1f}"
-        rows.append((_short(name, row.label), percent(row.validation_ece), *test, seen))
+        test = [percent(row[metric]) for metric in ("ece", "ece@0.95", "test_error", "share@0.95", "share@0.99")]
+        seen = f"{100 * row.mean('seen_share'):.1f}"
+        rows.append((_short(name, row.label), percent(row["validation_ece"]), *test, seen))
     chosen = results.rows.index(choose_by_validation(results))
     best = (frozenset(), frozenset({chosen}), *(frozenset[int]() for _ in _COLUMNS[1:]))
     seeds = max(len(row.seeds) for row in results.rows)
@@ -124,7 +121,7 @@ def ablation_figure(name: str, results: Results) -> "Figure":
     """Return the paper's two panels over the setting, or bars for the components."""
     errors = {"ECE": "ece", "ECE(S95)": "ece@0.95", "TE": "test_error"}
     shares = {"|S95|": "share@0.95", "|S99|": "share@0.99"}
-    tested = {label: [row.test[metric] for row in results.rows] for label, metric in (errors | shares).items()}
+    tested = {label: [row[metric] for row in results.rows] for label, metric in (errors | shares).items()}
     # ECE(S95) of an empty set is not defined and leaves a gap in the curve.
     means = {label: or_nan(each.mean for each in line) for label, line in tested.items()}
     left = {label: means[label] for label in errors}

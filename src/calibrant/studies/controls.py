@@ -1,35 +1,30 @@
-"""Plans at equal cost: the rows of a study at budgets, each plan beside its control, and the budget curve.
+"""Plans at equal cost: each plan beside its control.
 
 A plan saves computing: samples rest, or early epochs have smaller images. Its control has the same loss and schedule on
 all data at full size, and as much computing in fewer epochs. A plan of both kinds is also compared with each alone.
 """
 
-import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrant.errors import CalibrantWarning, InvalidInput, invalid
+from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.pruning import ConfidencePruner
-from calibrant.report import BudgetLine, budget_curves
 from calibrant.studies.records import Record
 from calibrant.studies.referee import PredictionsOf, Referee
-from calibrant.studies.study_results import AgainstControl, Estimate, Results, Row, estimate, or_nan
+from calibrant.studies.study_results import AgainstControl, estimate
 from calibrant.studies.study_spec import PlannedRun, StudySpec, Variant
 from calibrant.training import Recipe, methods
 from calibrant.training.recipe import flatten
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 # Epochs are whole numbers, so the computing of a plan and its control may differ by this share, or by half an epoch.
 TOLERANCE = 0.02
-METRICS = (("nll", True), ("test_error", False), ("aurc", False))
-"""Metrics by which a plan is judged, and whether after temperature scaling. Lower is better in all of them."""
+METRICS = ("scaled_nll", "test_error", "aurc")
+"""Metrics by which a plan is judged. Lower is better in all of them."""
 
 
 @dataclass(frozen=True)
@@ -164,21 +159,16 @@ def _tolerance(plan: Record) -> float:
 def against_controls(
     by_label: Mapping[str, Sequence[Record]], predictions_of: PredictionsOf | None = None
 ) -> tuple[AgainstControl, ...]:
-    """Compare all plans with their controls, metric by metric.
-
-    Args:
-        by_label: Records of one data set and network.
-        predictions_of: Returns the test predictions of a record. None: intervals are over seeds alone.
-    """
+    """Compare all plans of one data set and network with their controls, metric by metric."""
     rows = []
     referee = Referee(by_label, predictions_of)
     for controlled in find_controls(by_label):
         plans = controlled.plan
         scored = sum(record.samples_scored / record.samples_full for record in plans) / len(plans)
-        for metric, scaled in METRICS:
-            full = _mean(controlled.full, metric, scaled)
-            control = _mean(controlled.control, metric, scaled)
-            plan = _mean(plans, metric, scaled)
+        for metric in METRICS:
+            full = _mean(controlled.full, metric)
+            control = _mean(controlled.control, metric)
+            plan = _mean(plans, metric)
             rows.append(
                 AgainstControl(
                     plan=controlled.label,
@@ -189,19 +179,17 @@ def against_controls(
                     whole_value=full,
                     control_value=control,
                     plan_value=plan,
-                    difference=referee.compare(controlled.label, metric, plans, controlled.control, scaled=scaled),
+                    difference=referee.compare(controlled.label, metric, plans, controlled.control),
                     recovered=recovered_share(full, control, plan),
-                    recovered_interval=referee.recovered(
-                        metric, plans, controlled.control, controlled.full, scaled=scaled
-                    ),
+                    recovered_interval=referee.recovered(metric, plans, controlled.control, controlled.full),
                 )
             )
     return tuple(rows)
 
 
-def _mean(records: Sequence[Record], metric: str, scaled: bool) -> float | None:
+def _mean(records: Sequence[Record], metric: str) -> float | None:
     """Return the mean of a metric over records; None without records."""
-    return estimate([record.value(metric, scaled=scaled) for record in records]).mean
+    return estimate([record.value(metric) for record in records]).mean
 
 
 def plans_without_control(
@@ -227,70 +215,58 @@ def recovered_share(full: float | None, control: float | None, plan: float | Non
     return (control - plan) / (control - full)
 
 
-# The rows of a study at budgets.
+# The controls that a study adds to its plans.
 
 # Size of the one class on which the share of a plan with its own rate is computed. Rounding by class is negligible.
 _SAMPLES = 10_000
 
 
-def at_budgets(spec: StudySpec, budgets: Sequence[float] = (), *, control: bool = True) -> StudySpec:
-    """Return the study with each method at each budget, and with controls, as plain rows for `study.toml`.
+def check_budgets(spec: StudySpec) -> None:
+    """Raise if a plan cannot meet its budget. The run itself may begin days later."""
+    for row in spec.rows():
+        recipe = _recipe(spec, row)
+        if _loss_of(row) is not None and recipe.budget != 1 and not recipe.schedule.resolution:
+            try:
+                _pruner(recipe)
+            except InvalidInput as error:
+                raise InvalidInput(f"{row.label}: {error}") from error
 
-    At a budget below 1, a method without a plan is the control of its plans, and its label says for how many epochs it
-    trains. At a budget of 1 a plan has nothing to save, so its loss alone is trained on all data.
 
-    Args:
-        spec: What to compare.
-        budgets: Shares of all computing. Empty: every method stays as it is.
-        control: Whether to add, for each plan, the same loss and schedule on all data at full size, in as many epochs
-            as cost as much.
+def with_controls(spec: StudySpec) -> StudySpec:
+    """Return the study with a control for each plan: the same loss and schedule on all data at full size.
+
+    A control has as many epochs as cost as much as its plan. At a budget below 1, a method without a plan is the
+    control of its plans, and its label says for how many epochs it trains. A plan that prunes and trains on smaller
+    images has a second control, which has smaller images alone.
     """
-    shared = dict(spec.recipe)
-    budgets = tuple(budgets)
-    shared_budget = shared.pop("budget", 1)
-    if not budgets and shared_budget != 1:
-        budgets = (shared_budget,)
-    plain = spec.model_copy(update={"recipe": shared, "baseline": None})
-    rows = list(plain.rows())
-    if set(budgets) == {1}:
-        for row in rows:
-            if _without_plan(plain, row) is not None:  # at a budget of 1, its row would silently be missing
-                way_out = "Leave --budgets out to use the rate of the plan."
-                raise invalid("budgets", f"have one below 1 for {row.label}", "1 alone", way_out)
-    if budgets:
-        alone = len(budgets) == 1
-        rows = [changed for budget in budgets for row in rows for changed in _at(plain, row, budget, alone=alone)]
-    for row in rows:
-        _check_budget(plain, row)
-    controls = []
-    if control:
-        controls = [added for row in rows for added in _controls(plain, row, budgets)]
-    rows = _joined(plain, rows, controls)
-    if rows == list(plain.rows()):
+    rows = [_named(spec, row) for row in spec.rows()]
+    joined = {row.label: row for row in rows}
+    for control in [control for row in rows for control in _controls(spec, row)]:
+        trained = [_recipe(spec, row).within_budget() for row in joined.values() if row.method == control.method]
+        if _recipe(spec, control).within_budget() in trained:
+            continue  # several plans may share a control
+        label = control.label
+        if label in joined:  # of a plan with a recipe of its own
+            settings = [f"{key} {value}" for key, value in flatten(control.recipe).items() if key != "budget"]
+            label = f"{label} ({', '.join(settings) or 'shared recipe'})"
+        joined[label] = control.model_copy(update={"label": label})
+    if list(joined.values()) == list(spec.rows()):
         return spec
-    return StudySpec.parse(
-        {**spec.model_dump(exclude_unset=True), "recipe": shared, "methods": (), "variants": tuple(rows)}
-    )
+    content = spec.model_dump(exclude_unset=True)
+    return StudySpec.parse({**content, "methods": (), "variants": tuple(joined.values())})
 
 
-def _at(spec: StudySpec, row: Variant, budget: float, *, alone: bool) -> Iterator[Variant]:
-    """Yield a row at a budget; nothing for a plan at a budget of 1."""
-    recipe = dict(row.recipe)
-    label = row.label
-    if budget != 1:
-        recipe["budget"] = budget
-    if _without_plan(spec, row) is None:
-        if budget != 1:
-            label = _control_label(spec, row, row.label, budget, {})
-        yield row.model_copy(update={"label": label, "recipe": recipe})
-    elif budget != 1:
-        if not alone:
-            label = f"{label} at {budget:g}"
-        yield row.model_copy(update={"label": label, "recipe": recipe})
+def _named(spec: StudySpec, row: Variant) -> Variant:
+    """Return a row without a plan under the label of a control, if all runs share a budget."""
+    budget = _recipe(spec, row).budget
+    if budget == 1 or "budget" in row.recipe or _without_plan(spec, row) is not None:
+        return row
+    label = _control_label(spec, row, row.label, budget, {})
+    return row.model_copy(update={"label": label, "recipe": {**row.recipe, "budget": budget}})
 
 
-def _controls(spec: StudySpec, row: Variant, budgets: Sequence[float]) -> Iterator[Variant]:
-    """Yield the controls of a row with a plan, and its loss on all data if a budget of 1 is given."""
+def _controls(spec: StudySpec, row: Variant) -> Iterator[Variant]:
+    """Yield the controls of a row with a plan."""
     base = _without_plan(spec, row)
     if base is None:
         return
@@ -298,12 +274,10 @@ def _controls(spec: StudySpec, row: Variant, budgets: Sequence[float]) -> Iterat
     if share is not None:
         label = _control_label(spec, row, base.method, share, base.options)
         yield base.model_copy(update={"label": label, "recipe": {**base.recipe, "budget": share}})
-    resolution = _recipe(spec, row).schedule.resolution
-    if resolution and _loss_of(row) is not None and "budget" in row.recipe:
+    recipe = _recipe(spec, row)
+    if recipe.schedule.resolution and _loss_of(row) is not None and recipe.budget != 1:
         # Does pruning add anything to smaller images?
         yield base.model_copy(update={"label": f"{base.method}, smaller images", "recipe": dict(row.recipe)})
-    if 1.0 in budgets:
-        yield base
 
 
 def _without_plan(spec: StudySpec, row: Variant) -> Variant | None:
@@ -339,16 +313,6 @@ def _recipe(spec: StudySpec, row: Variant) -> Recipe:
 
 def _runs(spec: StudySpec, row: Variant) -> tuple[PlannedRun, ...]:
     return spec.model_copy(update={"methods": (), "variants": (row,), "baseline": None}).runs()
-
-
-def _check_budget(spec: StudySpec, row: Variant) -> None:
-    """Raise if a plan cannot meet its budget. The run itself may begin days later."""
-    recipe = _recipe(spec, row)
-    if _loss_of(row) is not None and recipe.budget != 1 and not recipe.schedule.resolution:
-        try:
-            _pruner(recipe)
-        except InvalidInput as error:
-            raise InvalidInput(f"{row.label}: {error}") from error
 
 
 def _pruner(recipe: Recipe) -> ConfidencePruner:
@@ -397,96 +361,3 @@ def _control_label(spec: StudySpec, row: Variant, base: str, share: float, optio
     if len(lengths) > 1:
         return f"{base}@{100 * share:g}%{suffix}"
     return f"{base}@{int(Fraction(share).limit_denominator(1_000_000) * lengths.pop())}{suffix}"
-
-
-def _joined(spec: StudySpec, rows: Sequence[Variant], controls: Sequence[Variant]) -> list[Variant]:
-    """Return the rows and then the controls, each training once: several plans may share a control.
-
-    Variants with recipes of their own need controls of their own. If another training already has the label of a
-    control, the label also names the settings of its recipe.
-    """
-    joined: dict[str, Variant] = {}
-    for row in rows:
-        joined.setdefault(row.label, row)  # two budgets may round to the same number of epochs
-    for control in controls:
-        trained = [_recipe(spec, row).within_budget() for row in joined.values() if row.method == control.method]
-        if _recipe(spec, control).within_budget() in trained:
-            continue
-        label = control.label
-        if label in joined:
-            settings = [f"{key} {value}" for key, value in flatten(control.recipe).items() if key != "budget"]
-            label = f"{label} ({', '.join(settings) or 'shared recipe'})"
-        joined[label] = control.model_copy(update={"label": label})
-    return list(joined.values())
-
-
-# The budget curve.
-
-
-def budget_lines(results: Results) -> list[BudgetLine]:
-    """Return a line for each method, or variant of it, that was run at several costs.
-
-    The control of a plan is the line of its loss on all data. A plan at a budget of 1 is its loss on all data, so that
-    run is the last point of both lines. A method that was run at one cost has no line, except a plan beside a curve.
-    """
-    controls = {item.plan: item.control for item in results.controls}
-    groups = _groups(results.rows)
-    lines = []
-    for name, rows in groups.items():
-        own = {controls[row.label] for row in rows if row.label in controls}
-        full = [row for line in groups.values() if own & {each.label for each in line} for row in line]
-        whole = [row for row in full if row.compute_share.mean == 1.0]
-        points = {row.compute_share.mean or 0.0: row for row in (*rows, *whole)}
-        if len(points) > 1:
-            lines.append(_line(name, points, control=any(row.label in controls.values() for row in rows)))
-    return lines
-
-
-def _line(name: str, points: Mapping[float, Row], *, control: bool) -> BudgetLine:
-    """Return a line through rows by their share of all computing."""
-    nothing = Estimate(None, None, None, ())
-    rows = [points[share] for share in sorted(points)]
-    panels = {
-        "error": [row.test["test_error"] for row in rows],
-        "nll": [row.scaled["nll"] for row in rows],
-        "automated": [row.automation.get("scaled_share@0.99", nothing) for row in rows],
-    }
-    values = {}
-    spreads = {}
-    for panel, estimates in panels.items():
-        values[panel] = or_nan(point.mean for point in estimates)
-        over_seeds = [point if point.over == "seeds" else nothing for point in estimates]
-        spreads[panel] = or_nan(point.spread for point in over_seeds)
-    if control:
-        name = f"{name}, fewer epochs (to beat)"
-    return BudgetLine(name, sorted(points), values, spreads, control=control)
-
-
-def _groups(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return the rows of each line: those of a method, or of a variant if several variants have the same cost."""
-    by_method: dict[str, list[Row]] = {}
-    for row in rows:
-        by_method.setdefault(row.method, []).append(row)
-    groups: dict[str, list[Row]] = {}
-    for method, members in by_method.items():
-        one_line = len({row.compute_share.mean for row in members}) == len(members)
-        for row in members:
-            name = method
-            if not one_line:
-                name = _COST.sub("", row.label, count=1)
-            groups.setdefault(name, []).append(row)
-    return groups
-
-
-_COST = re.compile(r" at [\d.e-]+$|@[\d.]+%?")
-"""What `at_budgets` adds to a label: `unbiased at 0.6`, `nll@96`."""
-
-
-def budget_figure(results: Results) -> "Figure | None":
-    """Return the budget curve. None if no method was run at several costs."""
-    lines = budget_lines(results)
-    if not lines:
-        return None
-    seeds = max(len(row.seeds) for row in results.rows)
-    bars = " (bars: standard deviation over seeds)" if seeds > 1 else " (one seed)"
-    return budget_curves(lines, title=f"{results.data}, {results.model}: what a budget buys{bars}")

@@ -38,25 +38,20 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Digest = Annotated[Text, Field(max_length=100)]
 Setting = Scalar | list[Scalar] | list[list[Scalar]]
-Automation = dict[str, float | None]
+Automation = dict[Annotated[str, Field(pattern="^(scaled_|best_)?(share|accuracy)$")], Fraction | None]
 """`share` of the test images that is automated, `accuracy` of that share (None if it is empty); both `scaled_`; and
 both by the `best_` score."""
 
 
-class _Model(BaseModel):
-    # Other keys are accepted: a later version may add some.
-    model_config = ConfigDict(extra="allow")
-
-
-class _Named(_Model):
+class _Named(BaseModel):
     name: Text
 
 
-class _Engine(_Model):
+class _Engine(BaseModel):
     precision: Text
 
 
-class _Recipe(_Model):
+class _Recipe(BaseModel):
     """The parts of a recipe that tables need."""
 
     seed: Count
@@ -66,27 +61,6 @@ class _Recipe(_Model):
     method: _Named
     engine: _Engine
     own_code: dict[Text, Digest] = {}
-
-
-class _Automation(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    share: Fraction
-    accuracy: Fraction | None
-    scaled_share: Fraction
-    scaled_accuracy: Fraction | None
-    best_share: Fraction | None = None
-    best_accuracy: Fraction | None = None
-
-    @model_validator(mode="after")
-    def _accuracy_of_something(self) -> Self:
-        pairs = [(self.share, self.accuracy), (self.scaled_share, self.scaled_accuracy)]
-        if self.best_share is not None:
-            pairs.append((self.best_share, self.best_accuracy))
-        for share, accuracy in pairs:
-            if (share == 0) != (accuracy is None):
-                raise ValueError("an accuracy if something is automated, and none if nothing is")
-        return self
 
 
 def _as_in(model: type[BaseModel]) -> AfterValidator:
@@ -123,6 +97,23 @@ class _Best(BaseModel):
     test_scaled: Evaluations
     validation: EvaluationContent
     temperature: Positive
+
+
+SCALED = "scaled_"
+"""Before the name of a metric: after temperature scaling."""
+_FIELDS = (
+    *("samples_seen", "seen_share", "samples_scored", "compute_share", "flops", "train_seconds", "temperature"),
+    *("validation_ece", "validation_nll_scaled"),
+)
+
+
+def without_scaled(name: str) -> tuple[str, bool]:
+    """Return the name of a metric, and whether it is taken after temperature scaling.
+
+    >>> without_scaled("scaled_nll")
+    ('nll', True)
+    """
+    return name.removeprefix(SCALED), name.startswith(SCALED)
 
 
 # Parts of a recipe that change neither the training nor the record of its last epoch.
@@ -196,10 +187,10 @@ class Record(BaseModel):
     later_seconds: NotNegative | None = None
     later_samples: Count | None = None
     concurrent_runs: Count | None
-    steps_mode: Text | None
+    steps_mode: Text | None = None
     environment: dict[Text, Scalar]
     predictions_sha256: PredictionDigests
-    automation: dict[Text, Annotated[Automation, _as_in(_Automation)]] | None = Field(default=None, alias="takeover")
+    automation: dict[Text, Automation] | None = Field(default=None, alias="takeover")
     validation_nll_scaled: NotNegative | None = None
     flops: NotNegative | None = None
     flops_full: Positive | None = None
@@ -227,33 +218,66 @@ class Record(BaseModel):
             for n_bins, content in group.items()
         }
 
-    def value(self, metric: str, *, n_bins: int = 10, scaled: bool = False) -> float | None:
-        """Return one metric of the test set by its flat name ("ece", "share@0.95"), as a fraction."""
-        return self.evaluation(n_bins=n_bins, scaled=scaled).values()[metric]
+    @cached_property
+    def figures(self) -> dict[str, float | None]:
+        """Everything that was measured, by flat name: costs, validation figures and metrics of the test set.
 
-    def deviation(self, metric: str, *, scaled: bool = False) -> float | None:
-        """Return the standard error of a metric over test images, from the width of its 95 % interval.
-
-        None if there is no interval, or if the metric depends on a few images: one image, drawn again and again, has
-        no spread. The position of the interval is not used: in older records, those of calibration errors are too high.
+        Shares are fractions. Metrics have 10 bins, `ece_15_bins` has 15; `scaled_nll` is after temperature scaling, and
+        `automated_share@0.99` is the share that is automated at a promised accuracy of 0.99.
         """
+        figures: dict[str, float | None] = {name: getattr(self, name) for name in _FIELDS}
+        for scaled, prefix in ((False, ""), (True, SCALED)):
+            figures |= {f"{prefix}{name}": value for name, value in self.evaluation(scaled=scaled).values().items()}
+            figures[f"{prefix}ece_15_bins"] = self.evaluation(n_bins=15, scaled=scaled).ece
+        for target, parts in (self.automation or {}).items():
+            figures |= {f"automated_{name}@{target}": value for name, value in parts.items()}
+        return figures
+
+    def value(self, name: str) -> float | None:
+        """Return one of `figures`."""
+        return self.figures[name]
+
+    def deviation(self, name: str) -> float | None:
+        """Return the standard error of a figure over test images.
+
+        That of a metric follows from the width of its 95 % interval. None if there is no interval, or if the metric
+        depends on a few images: one image, drawn again and again, has no spread. The position of the interval is not
+        used: in older records, those of calibration errors are too high.
+        """
+        if name.startswith("automated_"):
+            return self._binomial_error(name)
+        metric, scaled = without_scaled(name)
         evaluation = self.evaluation(scaled=scaled)
-        values = evaluation.values()
-        if rests_on_few(metric, values, values, evaluation.n):
-            return None
         ends = (evaluation.intervals or {}).get(metric)
         if ends is None or not all(map(math.isfinite, ends)):
             return None
+        values = evaluation.values()
+        if rests_on_few(metric, values, values, evaluation.n):
+            return None
         return (ends[1] - ends[0]) / (2 * 1.96)
+
+    def _binomial_error(self, name: str) -> float | None:
+        """Return the standard error of what is automated, for a fixed threshold.
+
+        None for an accuracy of 0 or 1: a few cases that are all right would look certain.
+        """
+        value = self.value(name)
+        if value is None:
+            return None
+        cases = float(self.evaluation().n)
+        if "accuracy" in name:
+            cases *= self.figures.get(name.replace("accuracy", "share")) or 0.0
+            if value in {0.0, 1.0} or not cases:
+                return None
+        return math.sqrt(value * (1.0 - value) / cases)
 
     def at_best(self) -> Self | None:
         """Return the record as if the best epoch were the last. None if the best epoch was not kept."""
         if self.best is None:
             return None
         figures = {key: self.best[key] for key in ("test", "test_scaled", "validation", "temperature")}
-        copy = self.model_copy(update={**figures, "automation": None, "validation_nll_scaled": None, "best": None})
-        copy.__dict__.pop("_evaluations", None)  # cached evaluations of the last epoch
-        return copy
+        of_last = dict.fromkeys(("takeover", "validation_nll_scaled", "best"))
+        return self.model_validate({**self.to_dict(), **figures, **of_last})
 
     @property
     def compute_share(self) -> float:
@@ -469,6 +493,13 @@ def scaled_by(predictions: Predictions, temperature: float) -> Predictions:
     return predictions.with_logits(predictions.logits.astype("float64") / temperature)
 
 
+# What a record takes from the summary of its run as it is.
+_OF_SUMMARY = (
+    *("best_validation", "samples_seen", "samples_full", "seen_share", "samples_scored", "flops", "flops_full"),
+    *("steps_mode", "environment"),
+)
+
+
 def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
     """Measure a finished run: with and without temperature scaling, with 10 and 15 bins.
 
@@ -495,24 +526,16 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         validation=evaluate(validation, n_bins=N_BINS[0]).to_dict(),
         temperature=temperature,
         temperature_notes=notes,
-        best_validation=summary["best_validation"],
-        samples_seen=summary["samples_seen"],
-        samples_full=summary["samples_full"],
-        seen_share=summary["seen_share"],
-        samples_scored=summary.get("samples_scored", 0),
         train_seconds=summary["timing"]["train_seconds"],
         seconds=summary["timing"]["seconds"],
         later_seconds=sum(line["train_seconds"] for line in later),
         later_samples=sum(line["samples"] for line in later),
         concurrent_runs=concurrent_runs or summary.get("concurrent_runs"),
-        steps_mode=summary.get("steps_mode"),
-        environment=summary["environment"],
         predictions_sha256=digests(run),
         automation=automation(validation, test),
         validation_nll_scaled=evaluate(scaled_by(validation, temperature), n_bins=N_BINS[0]).nll,
-        flops=summary.get("flops"),
-        flops_full=summary.get("flops_full"),
         best=_best_of(run),
+        **{name: summary[name] for name in _OF_SUMMARY if name in summary},
     )
 
 

@@ -27,12 +27,12 @@ from calibrant.metrics.intervals import Resampled, percentiles, resample_models
 from calibrant.metrics.metric import higher_is_better
 from calibrant.metrics.model_comparison import Verdict, rests_on_few
 from calibrant.predictions import Predictions
-from calibrant.studies.records import Record
+from calibrant.studies.records import SCALED, Record, without_scaled
 from calibrant.tables import ShownFields
 
-COMPARED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "nll", "aurc")
+METRICS = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "nll", "aurc")
 # A temperature never changes the predicted class.
-COMPARED_SCALED = tuple(metric for metric in COMPARED if metric != "test_error")
+COMPARED = (*METRICS, *(SCALED + metric for metric in METRICS if metric != "test_error"))
 N_RESAMPLES = 400
 # What all other methods count as for the variance of one method, at most, and for one that was run once.
 _PRIOR_DEGREES = 1
@@ -50,17 +50,10 @@ PredictionsOf = Callable[[Record, bool], Predictions]
 """Returns the test predictions of a record, temperature-scaled or not."""
 
 
-def check_deciding_metric(name: str) -> tuple[str, bool]:
-    """Return the metric that decides, and whether it is taken after temperature scaling.
-
-    >>> check_deciding_metric("scaled_nll")
-    ('nll', True)
-    """
-    known = {metric: (metric, False) for metric in COMPARED}
-    known |= {f"scaled_{metric}": (metric, True) for metric in COMPARED_SCALED}
-    if name not in known:
-        raise invalid("metric", f"be one of {', '.join(known)}", repr(name), did_you_mean(name, known))
-    return known[name]
+def check_deciding_metric(name: str) -> None:
+    """Refuse a name that is not in `COMPARED`."""
+    if name not in COMPARED:
+        raise invalid("metric", f"be one of {', '.join(COMPARED)}", repr(name), did_you_mean(name, COMPARED))
 
 
 class SeedPool:
@@ -168,8 +161,7 @@ class Difference(ShownFields):
 
     Attributes:
         label: The method.
-        metric: Flat name.
-        scaled: Whether both are temperature-scaled.
+        metric: One of `COMPARED`.
         seeds: Number of seeds of the method and of the other one.
         difference: Difference of the means. None if the metric is not defined for a run.
         interval: 95 % interval, for this comparison alone. None if the spread is not known.
@@ -181,7 +173,6 @@ class Difference(ShownFields):
 
     label: str
     metric: str
-    scaled: bool
     seeds: tuple[int, int]
     difference: float | None = None
     interval: tuple[float, float] | None = None
@@ -246,7 +237,7 @@ class ImageNoise:
         self._resampled: dict[tuple[str, bool], Resampled] = {}
         self._compared: dict[tuple[str, str, bool], Comparison] = {}
 
-    def comparison(self, ours: Record, theirs: Record, *, scaled: bool) -> Comparison:
+    def comparison(self, ours: Record, theirs: Record, scaled: bool) -> Comparison:
         """Return the result of `compare` for two runs. It is computed once for all metrics."""
         key = (ours.predictions_sha256["test"], theirs.predictions_sha256["test"], scaled)
         if key not in self._compared:
@@ -254,12 +245,13 @@ class ImageNoise:
             self._compared[key] = compare(*both, n_bins=10, n_resamples=N_RESAMPLES)
         return self._compared[key]
 
-    def variance(self, metric: str, ours: Sequence[Record], theirs: Sequence[Record], *, scaled: bool) -> float:
+    def variance(self, name: str, ours: Sequence[Record], theirs: Sequence[Record]) -> float:
         """Return the variance of the difference of two means over test images. 0 if undefined.
 
         For calibration errors and high-confidence sets, draws cannot be trusted. There it follows from the average
         interval of one run against another, as if the noise of the images were the same in every seed.
         """
+        metric, scaled = without_scaled(name)
         our_draws = [self._of(record, scaled) for record in ours]
         their_draws = [self._of(record, scaled) for record in theirs]
         if all(model.range(metric) is None for model in (*our_draws, *their_draws)):
@@ -299,43 +291,41 @@ class Referee:
     def __init__(self, groups: Mapping[str, Sequence[Record]], predictions_of: PredictionsOf | None = None) -> None:
         self._groups = groups
         self._noise = None if predictions_of is None else ImageNoise(predictions_of)
-        self._pools: dict[tuple[str, bool], SeedPool] = {}
+        self._pools: dict[str, SeedPool] = {}
 
-    def compare(
-        self, label: str, metric: str, ours: Sequence[Record], theirs: Sequence[Record], *, scaled: bool
-    ) -> Difference:
+    def compare(self, label: str, metric: str, ours: Sequence[Record], theirs: Sequence[Record]) -> Difference:
         """Return one metric of a method minus that of another one."""
-        our_values = _values(ours, metric, scaled)
-        their_values = _values(theirs, metric, scaled)
-        nothing = Difference(label, metric, scaled, (len(ours), len(theirs)))
+        our_values = _values(ours, metric)
+        their_values = _values(theirs, metric)
+        nothing = Difference(label, metric, (len(ours), len(theirs)))
         if our_values is None or their_values is None:
             return nothing
         difference = statistics.fmean(our_values) - statistics.fmean(their_values)
         image_variance = 0.0
         if self._noise is not None:
-            image_variance = self._noise.variance(metric, ours, theirs, scaled=scaled)
-        spread = spread_of(self._pool(metric, scaled), our_values, their_values, image_variance)
+            image_variance = self._noise.variance(metric, ours, theirs)
+        spread = spread_of(self._pool(metric), our_values, their_values, image_variance)
         if spread is None:
             return self._over_images(replace(nothing, difference=difference), ours[0], theirs[0])
         half = spread.half_width()
         interval = (difference - half, difference + half)
         verdict = verdict_of(metric, interval)
-        if any(_rests_on_few(metric, mine, other, scaled) for mine, other in zip(ours, theirs, strict=False)):
+        if any(_rests_on_few(metric, mine, other) for mine, other in zip(ours, theirs, strict=False)):
             verdict = "cannot tell"  # three images that are right in every seed prove nothing
         return replace(nothing, difference=difference, interval=interval, spread=spread, over="seeds", verdict=verdict)
 
     def recovered(
-        self, metric: str, plan: Sequence[Record], control: Sequence[Record], whole: Sequence[Record], *, scaled: bool
+        self, metric: str, plan: Sequence[Record], control: Sequence[Record], whole: Sequence[Record]
     ) -> tuple[float, float] | None:
         """Return the 95 % interval of (control - plan) / (control - whole) over seeds, by Fieller's theorem.
 
         None if it is not bounded: then fewer epochs lose too little to say which part of it is recovered.
         """
-        groups = [_values(records, metric, scaled) for records in (plan, control, whole)]
+        groups = [_values(records, metric) for records in (plan, control, whole)]
         if not whole or any(values is None for values in groups):
             return None
         known = [values for values in groups if values is not None]
-        pool = self._pool(metric, scaled)
+        pool = self._pool(metric)
         spreads = [pool.of_one_run(values) for values in known]
         parts = [(spread[0] / len(values), spread[1]) for spread, values in zip(spreads, known, strict=True) if spread]
         if len(parts) < len(known):
@@ -353,7 +343,8 @@ class Referee:
         """Fill in the interval over test images, if no method has several seeds."""
         if self._noise is None or max(difference.seeds) > 1:
             return difference
-        row = self._noise.comparison(ours, theirs, scaled=difference.scaled)[difference.metric]
+        metric, scaled = without_scaled(difference.metric)
+        row = self._noise.comparison(ours, theirs, scaled)[metric]
         difference = replace(
             difference, difference=row.difference, interval=row.interval, over="images", verdict=row.verdict
         )
@@ -361,24 +352,24 @@ class Referee:
             return difference
         return replace(difference, spread=Spread((row.interval[1] - row.interval[0]) / (2 * 1.96), _MANY_DEGREES))
 
-    def _pool(self, metric: str, scaled: bool) -> SeedPool:
-        key = (metric, scaled)
-        if key not in self._pools:
-            values = [_values(records, metric, scaled) for records in self._groups.values()]
-            self._pools[key] = SeedPool(group for group in values if group is not None)
-        return self._pools[key]
+    def _pool(self, metric: str) -> SeedPool:
+        if metric not in self._pools:
+            values = [_values(records, metric) for records in self._groups.values()]
+            self._pools[metric] = SeedPool(group for group in values if group is not None)
+        return self._pools[metric]
 
 
-def _values(records: Sequence[Record], metric: str, scaled: bool) -> list[float] | None:
+def _values(records: Sequence[Record], metric: str) -> list[float] | None:
     """Return the metric of each record. None if it is not defined for one of them."""
-    values = [record.value(metric, scaled=scaled) for record in records]
+    values = [record.value(metric) for record in records]
     known = [value for value in values if value is not None and math.isfinite(value)]
     if len(known) != len(values) or not known:
         return None
     return known
 
 
-def _rests_on_few(metric: str, ours: Record, theirs: Record, scaled: bool) -> bool:
+def _rests_on_few(name: str, ours: Record, theirs: Record) -> bool:
+    metric, scaled = without_scaled(name)
     first = theirs.evaluation(scaled=scaled)
     second = ours.evaluation(scaled=scaled)
     return rests_on_few(metric, first.values(), second.values(), first.n)
@@ -389,7 +380,7 @@ def verdict_of(metric: str, interval: tuple[float, float]) -> Verdict:
     if interval[0] <= 0.0 <= interval[1]:
         return "cannot tell"
     rises = interval[0] > 0.0
-    return "better" if rises == higher_is_better(metric) else "worse"
+    return "better" if rises == higher_is_better(without_scaled(metric)[0]) else "worse"
 
 
 @dataclass(frozen=True)
@@ -413,7 +404,7 @@ def decide(differences: Sequence[Difference]) -> tuple[Decision, ...]:
     """Correct the comparisons of one metric for their number by Holm's method.
 
     >>> spread = Spread(error=1.0, degrees=6.0)
-    >>> both = [Difference(name, "nll", True, (3, 3), -2.6, (-5.0, -0.2), spread, "seeds", "better") for name in "ab"]
+    >>> both = [Difference(name, "nll", (3, 3), -2.6, (-5.0, -0.2), spread, "seeds", "better") for name in "ab"]
     >>> [(round(item.p, 3), item.verdict) for item in decide(both)]
     [(0.081, 'cannot tell'), (0.081, 'cannot tell')]
     """

@@ -1,30 +1,18 @@
 """The tables of a study: the paper's, costs, verdicts, plans beside their controls, and calibrated runs."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Literal, NamedTuple, cast
 
-from calibrant.metrics import evaluate
-from calibrant.metrics.metric import higher_is_better
 from calibrant.metrics.metric import label as common_label
-from calibrant.studies.records import CONFIDENCE
-from calibrant.studies.referee import Difference, check_deciding_metric
-from calibrant.studies.study_folder import Study
-from calibrant.studies.study_results import Estimate, Results, Row, estimate
-from calibrant.studies.study_spec import PlannedRun
+from calibrant.studies.records import CONFIDENCE, without_scaled
+from calibrant.studies.referee import Difference
+from calibrant.studies.study_results import Estimate, Results, Row
 from calibrant.tables import Table, counted
-from calibrant.training import Run
 
 
-def paper_tables(results: Results, *, brief: bool = False) -> list[Table]:
-    """Return the tables of a study: calibration and error, the high-confidence set, costs, differences, and so on.
-
-    Args:
-        results: The rows.
-        brief: Show the differences in one line per method, without their intervals, for a terminal.
-    """
+def paper_tables(results: Results) -> list[Table]:
+    """Return the tables of a study: calibration and error, the high-confidence set, costs, differences, and so on."""
     where = f"{results.data}, {results.model}"
     caption = _SPREAD + left_out(results)
     tables = [
@@ -33,12 +21,7 @@ def paper_tables(results: Results, *, brief: bool = False) -> list[Table]:
         _table(results, f"{where}: other metrics", _OTHER + left_out(results), _THIRD),
         _costs(results, where),
     ]
-    if len(results.rows) > 1 and all(row.validation_nll_scaled.mean is not None for row in results.rows):
-        tables.append(_candidates(results, where))
-    if results.best:
-        chosen = replace(results, rows=results.best)
-        tables.append(_table(chosen, f"{where}: the best epoch by validation", _CHOSEN, _BOTH))
-    if any(row.automation for row in results.rows):
+    if any(row["automated_share@0.98"].mean is not None for row in results.rows):
         title = f"{where}: what may be left to the model"
         tables.append(_table(results, title, _PROMISED + left_out(results), _AUTOMATED))
     if results.controls:
@@ -46,8 +29,7 @@ def paper_tables(results: Results, *, brief: bool = False) -> list[Table]:
     if results.decisions:
         tables.append(_decisions(results, where))
     if results.differences:
-        all_metrics = _brief_differences if brief else _differences
-        tables.append(all_metrics(results, where))
+        tables.append(_differences(results, where))
     return tables
 
 
@@ -74,53 +56,35 @@ def left_out(results: Results) -> str:
     return f" Not finished (failed or stopped), so in none of these figures: {'; '.join(rows)}."
 
 
-class _Column(NamedTuple):
-    """A column: its heading, and the field and the metric of a row that it shows."""
-
-    heading: str
-    part: Literal["test", "scaled", "automation", "ece_15_bins"]
-    metric: str
-
-    def of(self, row: Row) -> Estimate:
-        """Return what the column shows of a row."""
-        estimates = getattr(row, self.part)
-        if isinstance(estimates, Estimate):
-            return estimates
-        return cast("Estimate", estimates.get(self.metric, Estimate(None, None, None, ())))
-
-
-_FIRST = (
-    _Column("ECE", "test", "ece"),
-    _Column("ECE +TS", "scaled", "ece"),
-    _Column("ECE, 15 bins", "ece_15_bins", "ece"),
-    _Column("TE", "test", "test_error"),
-    _Column("AUROC", "test", "auroc"),
-)
-_SECOND = (
-    _Column("ECE(S95)", "test", "ece@0.95"),
-    _Column("ECE(S95) +TS", "scaled", "ece@0.95"),
-    _Column("|S95|", "test", "share@0.95"),
-    _Column("|S95| +TS", "scaled", "share@0.95"),
-)
+# Heading to the figure of a row.
+_FIRST = {
+    "ECE": "ece",
+    "ECE +TS": "scaled_ece",
+    "ECE, 15 bins": "ece_15_bins",
+    "TE": "test_error",
+    "AUROC": "auroc",
+}
+_SECOND = {
+    "ECE(S95)": "ece@0.95",
+    "ECE(S95) +TS": "scaled_ece@0.95",
+    "|S95|": "share@0.95",
+    "|S95| +TS": "scaled_share@0.95",
+}
 _OTHER = (
     "Test set, last epoch, 10 bins. NLL and Brier score (summed over classes) as they are, all else in percent. AURC: "
     "area under the risk-coverage curve; equal mass: ECE of bins that hold equally many cases; classwise: mean over "
-    "classes. Lower is better. +TS, ± and marks as above."
+    "classes. Lower is better. +TS, ± and marks as above. Choose by the validation set, not by the test set."
 )
-_THIRD = (
-    _Column("NLL", "test", "nll"),
-    _Column("NLL +TS", "scaled", "nll"),
-    _Column("Brier", "test", "brier"),
-    _Column("Brier +TS", "scaled", "brier"),
-    _Column("AURC", "test", "aurc"),
-    _Column("ECE, equal mass", "test", "ece_equal_mass"),
-    _Column("ECE, classwise", "test", "classwise_ece"),
-)
-_BOTH = (*_FIRST[:2], *_FIRST[3:], _SECOND[0], _SECOND[2])
-_CHOSEN = (
-    "As in the first two tables, but of the epoch with the best validation figure (error, NLL, or NLL after scaling) "
-    "instead of the last."
-)
+_THIRD = {
+    "NLL": "nll",
+    "NLL +TS": "scaled_nll",
+    "NLL +TS, validation": "validation_nll_scaled",
+    "Brier": "brier",
+    "Brier +TS": "scaled_brier",
+    "AURC": "aurc",
+    "ECE, equal mass": "ece_equal_mass",
+    "ECE, classwise": "classwise_ece",
+}
 _PROMISED = (
     "In percent of the test images: those above the lowest threshold at which the validation set promises an accuracy "
     f"of 98 or 99 % with confidence {CONFIDENCE:g} (calibrant route fit). 0: nothing can be promised. +TS: a "
@@ -129,40 +93,38 @@ _PROMISED = (
     "Right: accuracy of those at 99 %; -: a seed has none. ± as above; with one seed, the binomial "
     "standard error."
 )
+_AUTOMATED = {
+    "at 98 %": "automated_share@0.98",
+    "at 98 % +TS": "automated_scaled_share@0.98",
+    "at 99 %": "automated_share@0.99",
+    "at 99 % +TS": "automated_scaled_share@0.99",
+    "at 99 %, best score": "automated_best_share@0.99",
+    "right": "automated_accuracy@0.99",
+}
 
 
-_AUTOMATED = (
-    _Column("at 98 %", "automation", "share@0.98"),
-    _Column("at 98 % +TS", "automation", "scaled_share@0.98"),
-    _Column("at 99 %", "automation", "share@0.99"),
-    _Column("at 99 % +TS", "automation", "scaled_share@0.99"),
-    _Column("at 99 %, best score", "automation", "best_share@0.99"),
-    _Column("right", "automation", "accuracy@0.99"),
-)
-
-
-def _table(results: Results, title: str, caption: str, columns: Sequence[_Column]) -> Table:
+def _table(results: Results, title: str, caption: str, columns: Mapping[str, str]) -> Table:
     rows = [
-        (row.label, str(len(row.seeds)), *(_cell(column.of(row), column.metric) for column in columns))
+        (row.label, str(len(row.seeds)), *(_cell(row[figure], figure) for figure in columns.values()))
         for row in results.rows
     ]
-    best = [_best([column.of(row).mean for row in results.rows], column.metric) for column in columns]
-    heads = ("method", "seeds", *(column.heading for column in columns))
-    return Table(title, tuple(rows), heads, caption, (frozenset(), frozenset(), *best))
+    best = [_best([row[figure].mean for row in results.rows], figure) for figure in columns.values()]
+    return Table(title, tuple(rows), ("method", "seeds", *columns), caption, (frozenset(), frozenset(), *best))
 
 
-def _cell(estimate: Estimate, metric: str) -> str:
-    if metric in {"nll", "brier"}:
+def _cell(estimate: Estimate, figure: str) -> str:
+    if "nll" in figure or "brier" in figure:
         return _with_spread(estimate, "{:.4f}")
     return percent(estimate)
 
 
-def _best(values: Sequence[float | None], metric: str) -> frozenset[int]:
+def _best(values: Sequence[float | None], figure: str) -> frozenset[int]:
     known = [value for value in values if value is not None]
     # If all are equal, none is best. The accuracy at a promised one is a check, not a competition.
-    if metric == "accuracy@0.99" or len(set(known)) < 2:
+    if figure == "automated_accuracy@0.99" or len(set(known)) < 2:
         return frozenset()
-    top = max(known) if higher_is_better(metric.removeprefix("scaled_").removeprefix("best_")) else min(known)
+    higher = figure.startswith("automated_") or figure.partition("@")[0].endswith(("auroc", "share"))
+    top = max(known) if higher else min(known)
     return frozenset(index for index, value in enumerate(values) if value == top)
 
 
@@ -171,12 +133,12 @@ def _costs(results: Results, where: str) -> Table:
     rows = tuple(
         (
             row.label,
-            f"{row.samples_seen.mean or 0:,.0f}",
-            f"{100 * (row.seen_share.mean or 0):.1f}",
-            f"{100 * (row.compute_share.mean or 0):.1f}",
-            _with_spread(row.train_seconds, "{:.1f}"),
+            f"{row.mean('samples_seen'):,.0f}",
+            f"{100 * row.mean('seen_share'):.1f}",
+            f"{100 * row.mean('compute_share'):.1f}",
+            _with_spread(row["train_seconds"], "{:.1f}"),
             _relative_time(row, base),
-            _with_spread(row.temperature, "{:.3f}"),
+            _with_spread(row["temperature"], "{:.3f}"),
         )
         for row in results.rows
     )
@@ -191,39 +153,19 @@ def _costs(results: Results, where: str) -> Table:
     return Table(f"{where}: what it cost", rows, heads, caption)
 
 
-def _candidates(results: Results, where: str) -> Table:
-    """Return the rows by validation alone, the best first: the table by which a row may be chosen."""
-    ordered = sorted(results.rows, key=lambda row: row.validation_nll_scaled.mean or 0.0)
-    rows = tuple(
-        (
-            row.label,
-            str(len(row.seeds)),
-            _with_spread(row.validation_nll_scaled, "{:.4f}"),
-            f"{100 * (row.seen_share.mean or 0):.2f}",
-        )
-        for row in ordered
-    )
-    caption = (
-        "For a choice: NLL of the validation set after temperature scaling, fitted on the same cases, the best first. "
-        f"± is the standard deviation over seeds. The test set has no say.{left_out(results)}"
-    )
-    heads = ("method", "seeds", "validation NLL +TS", "of full, %")
-    return Table(f"{where}: on validation", rows, heads, caption)
-
-
 def _relative_time(row: Row, base: Row | None) -> str:
     """Return the time in percent of that of the baseline, if both machines were equally busy."""
-    if base is None or row.train_seconds.mean is None or not base.train_seconds.mean:
+    if base is None or not base.mean("train_seconds"):
         return "-"
     # None: it is unknown how many runs shared the machine. Such runs are compared with each other only.
     if len({*row.concurrent_runs, *base.concurrent_runs}) > 1:
         return "-"
-    return f"{100 * row.train_seconds.mean / base.train_seconds.mean:.0f}"
+    return f"{100 * row.mean('train_seconds') / base.mean('train_seconds'):.0f}"
 
 
 def _decisions(results: Results, where: str) -> Table:
     """Return the verdict in the metric that was named beforehand."""
-    metric = _name(*check_deciding_metric(results.decides))
+    metric = metric_label(results.decides)
     rows = []
     for decision in results.decisions:
         item = decision.difference
@@ -251,7 +193,7 @@ def _differences(results: Results, where: str) -> Table:
             detectable = item.spread.detectable()
         rows.append(
             (
-                *(item.label, _name(item.metric, item.scaled), *_difference_and_ends(item), basis),
+                *(item.label, metric_label(item.metric), *_difference_and_ends(item), basis),
                 *(_unsigned(detectable, item.metric), item.verdict),
             )
         )
@@ -265,7 +207,7 @@ def _difference_and_ends(item: Difference) -> tuple[str, str]:
     if item.difference is None:
         return "-", "-"
     values = (item.difference, *(item.interval or ()))
-    if item.metric == "nll":
+    if item.metric.endswith("nll"):
         words = [f"{value:+.4f}" for value in values]
     else:
         words = [f"{100 * value:+.2f}" for value in values]
@@ -275,7 +217,7 @@ def _difference_and_ends(item: Difference) -> tuple[str, str]:
 def _unsigned(value: float | None, metric: str) -> str:
     if value is None or not math.isfinite(value):
         return "-"
-    if metric == "nll":
+    if metric.endswith("nll"):
         return f"{value:.4f}"
     return f"{100 * value:.2f}"
 
@@ -287,27 +229,6 @@ _EXPLORED = (
     "the metric that was named beforehand decides. A larger |S95| counts as better, and an over-confident network has "
     "one, too: read it beside ECE(S95)."
 )
-
-
-def _brief_differences(results: Results, where: str) -> Table:
-    columns = [("ece", False), ("ece", True), ("test_error", False), ("auroc", False)]
-    columns += [("ece@0.95", False), ("share@0.95", False), ("nll", True), ("aurc", False)]
-    cells = {(item.label, item.metric, item.scaled): item for item in results.differences}
-    rows = []
-    for label in dict.fromkeys(item.label for item in results.differences):
-        items = [cells[label, metric, scaled] for metric, scaled in columns]
-        seeds = items[0].seeds
-        rows.append((label, f"{seeds[0]} and {seeds[1]}", *map(_signed, items)))
-    heads = ("method", "seeds", *(_name(metric, scaled) for metric, scaled in columns))
-    caption = f"{_EXPLORED} ? means: cannot tell. Intervals are in tables.md."
-    return Table(f"{where}: minus {results.baseline}", tuple(rows), heads, caption)
-
-
-def _signed(item: Difference) -> str:
-    if item.difference is None:
-        return "-"
-    verdict = {"cannot tell": "?"}.get(item.verdict, item.verdict)
-    return f"{_difference_and_ends(item)[0]} {verdict}"
 
 
 _CONTROL = (
@@ -337,7 +258,7 @@ def control_table(results: Results) -> Table:
         rows.append(
             (
                 *(item.plan, item.control, seeds, f"{100 * item.share:.1f}", f"{100 * item.updates:.1f}"),
-                *(f"{100 * item.scored_share:.1f}", _name(metric, item.difference.scaled)),
+                *(f"{100 * item.scored_share:.1f}", metric_label(metric)),
                 *(_unsigned(value, metric) for value in values),
                 *(*_difference_and_ends(item.difference), item.difference.verdict, recovered),
             )
@@ -348,23 +269,22 @@ def control_table(results: Results) -> Table:
     return Table(title, tuple(rows), (*heads, *verdicts), _CONTROL)
 
 
-def metric_label(metric: str) -> str:
+def metric_label(figure: str) -> str:
     """Return the name of a metric as the paper writes it.
 
-    >>> metric_label("share@0.95"), metric_label("test_error")
-    ('|S95|', 'TE')
+    >>> metric_label("share@0.95"), metric_label("scaled_test_error")
+    ('|S95|', 'TE +TS')
     """
+    metric, scaled = without_scaled(figure)
     name, _, threshold = metric.partition("@")
     if threshold:
-        return _OF_A_SET[name].format(f"{(100 * Decimal(threshold)).normalize():f}")
-    return {"test_error": "TE", "auroc": "AUROC"}.get(name) or common_label(name)
+        label = _OF_A_SET[name].format(f"{(100 * Decimal(threshold)).normalize():f}")
+    else:
+        label = {"test_error": "TE", "auroc": "AUROC"}.get(name) or common_label(name)
+    return f"{label} +TS" if scaled else label
 
 
 _OF_A_SET = {"share": "|S{}|", "accuracy": "accuracy(S{})", "ece": "ECE(S{})", "ece_inside": "ECE(S{}), own bins"}
-
-
-def _name(metric: str, scaled: bool) -> str:
-    return metric_label(metric) + (" +TS" if scaled else "")
 
 
 def percent(estimate: Estimate) -> str:
@@ -383,48 +303,3 @@ def _with_spread(estimate: Estimate, form: str, *, scale: int = 1) -> str:
     if estimate.spread is not None:
         text += " ± " + form.format(scale * estimate.spread)
     return text
-
-
-_CALIBRATED_METRICS = ("test_error", "ece", "auroc", "ece@0.95", "share@0.95")
-_CALIBRATED = (
-    "In percent, test set, 10 bins: the test predictions after the calibrator of each run, which was fitted on a part "
-    "of its validation cases; the other tables show raw figures (--raw leaves this one out). "
-    "± is the standard deviation over seeds."
-)
-
-
-def calibrated_tables(study: Study) -> list[Table]:
-    """Return a table for each data set and network: the runs after calibration by their own calibrators."""
-    places: dict[tuple[str, str], list[PlannedRun]] = {}
-    for planned in study.finished():
-        places.setdefault(planned.place, []).append(planned)
-    tables = [_calibrated_table(study, runs) for runs in places.values()]
-    return [table for table in tables if table.rows]
-
-
-def _calibrated_table(study: Study, runs: Sequence[PlannedRun]) -> Table:
-    values: dict[str, list[dict[str, float | None]]] = {}
-    without = []
-    unchanged = []
-    for planned in runs:
-        run = Run(study.folder(planned))
-        policy = run.policy()
-        if policy is None or policy.calibrator is None:
-            without.append(planned.name)
-            continue
-        if policy.calibrator.identity_:
-            unchanged.append(planned.name)
-        calibrated = policy.calibrate(run.predictions("test"))
-        values.setdefault(planned.label, []).append(evaluate(calibrated, n_bins=10).values())
-    caption = _CALIBRATED
-    if without:
-        caption += f" Without a calibrator, so not here: {', '.join(without)}."
-    if unchanged:
-        caption += f" Raw here, too, because nothing could be fitted: {', '.join(unchanged)}."
-    rows = []
-    for label, of_runs in values.items():
-        estimates = [estimate([of_run[metric] for of_run in of_runs]) for metric in _CALIBRATED_METRICS]
-        rows.append((label, *map(percent, estimates)))
-    data, model = runs[0].place
-    columns = ("method", *map(metric_label, _CALIBRATED_METRICS))
-    return Table(f"{data}, {model}: with each run's own calibrator", rows, columns, caption)

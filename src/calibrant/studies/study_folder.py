@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from calibrant.errors import CheckFailed, InvalidInput, invalid, printable
 from calibrant.files import as_path, locked, output_error, write_json
 from calibrant.predictions import Predictions
 from calibrant.scale import Executor, Task, run_tasks
 from calibrant.scale.work import Ended
-from calibrant.studies.controls import against_controls, at_budgets, plans_without_control
+from calibrant.studies.controls import against_controls, check_budgets, plans_without_control, with_controls
 from calibrant.studies.records import Record, digests, record_run, scaled_by
 from calibrant.studies.referee import check_deciding_metric
 from calibrant.studies.study_results import Results, summarise
 from calibrant.studies.study_spec import PlannedRun, StudySpec
-from calibrant.tables import Displayed, Table, counted
+from calibrant.tables import counted
 from calibrant.training import Run
 from calibrant.training.checkpoint import trained_data
 from calibrant.training.default_recipes import method_settings
@@ -36,7 +35,6 @@ def plan_study(
     lists: Mapping[str, Any] | None = None,
     recipe: Mapping[str, Any] | None = None,
     defaults: Mapping[str, str] | None = None,
-    budgets: Sequence[float] = (),
     control: bool = False,
 ) -> "Study":
     """Return the study that a file and settings describe. Without any, return the one in the folder.
@@ -47,12 +45,11 @@ def plan_study(
         lists: `methods`, `seeds`, `data`, `models`, `baseline`, `decides`. They override the file. None is not set.
         recipe: Dotted recipe keys that all runs share. They override the file.
         defaults: `data` and `model` if neither the file nor `lists` names any.
-        budgets: Shares of all updates at which each method is run.
         control: Whether each plan gets its control: all data for as many updates in fewer epochs.
     """
     settings = {key: value for key, value in (lists or {}).items() if value is not None}
     out = Path(folder)
-    if file is None and not settings and not recipe and not budgets:
+    if file is None and not settings and not recipe:
         return Study(out, None)
     if file is None and "methods" not in settings and (out / "study.toml").is_file():
         raise InvalidInput("Name --methods to change a study. Leave out all settings to continue it as it is.")
@@ -72,10 +69,12 @@ def plan_study(
                 derived = method_settings(data)
                 if derived:
                     merged["derived"][data] = derived
-    return Study(out, at_budgets(StudySpec.parse(merged), budgets, control=control))
+    spec = StudySpec.parse(merged)
+    check_budgets(spec)
+    return Study(out, with_controls(spec) if control else spec)
 
 
-class Study(Displayed):
+class Study:
     """A study folder.
 
     It holds `study.toml`, the settings; `runs/NAME/`, the run folders; `recipes/NAME.toml`; `logs/NAME.log`, the output
@@ -99,17 +98,6 @@ class Study(Displayed):
         check_deciding_metric(spec.decides)
         self.spec = spec
         self.runs = spec.runs()
-
-    def _overview(self) -> Table:
-        """How many runs of each row are finished. A run with other settings does not count as finished."""
-        rows: dict[tuple[str, str, str], list[bool]] = {}
-        for planned in self.runs:
-            finished = False
-            with contextlib.suppress(InvalidInput):
-                finished = self._is_finished(planned)
-            rows.setdefault((*planned.place, planned.label), []).append(finished)
-        cells = [(label, data, model, f"{sum(done)} of {len(done)}") for (data, model, label), done in rows.items()]
-        return Table(str(self.path), cells, ("row", "data", "model", "runs finished"))
 
     def folder(self, planned: PlannedRun) -> Path:
         """Return the folder of a run."""
@@ -137,7 +125,7 @@ class Study(Displayed):
             jobs: How many run at once; several can share one GPU if they fit into its memory. None: one, or as many
                 as the executor can run at once.
             data_dir: Folder of the image sets.
-            show_progress: Whether to write a line for each run that ends, and a bar on a terminal, to standard error.
+            show_progress: Whether to write a line for each run that ends to standard error.
             trust_code: Whether to run methods and networks `module:name` that you have not used on this machine before.
             executor: Where the runs are made. None: this machine. Other machines must see the folder of the study.
 
@@ -149,13 +137,11 @@ class Study(Displayed):
         for planned in pending:
             planned.recipe.with_trusted_code(trust_code=trust_code).within_budget().plan()
         check_inputs((planned.recipe for planned in pending), data_dir=data_dir)
-        with self._locked(), contextlib.ExitStack() as stack:
+        with self._locked():
             self.spec.save(self.path / "study.toml")
             if executor is not None:
                 executor.check_shared(self.path.absolute() / "study.toml")
-            watch = None
-            if show_progress:
-                watch = stack.enter_context(_shown_progress(self, pending))
+            watch = _progress(self, pending) if show_progress else None
             environment = {}
             if executor is None:
                 environment[CONCURRENT_RUNS] = str(min(jobs or 1, max(len(pending), 1)))
@@ -266,13 +252,9 @@ class Study(Displayed):
             yield
 
 
-@contextlib.contextmanager
-def _shown_progress(study: Study, pending: Sequence[PlannedRun]) -> Iterator[Callable[[list[Ended]], None]]:
-    """Yield a function that shows a line for each run that has ended and, on a terminal, a bar over all runs."""
+def _progress(study: Study, pending: Sequence[PlannedRun]) -> Callable[[list[Ended]], None]:
+    """Return a function that writes a line for each run that has ended."""
     console = Console(stderr=True)
-    columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True)
-    all_runs = bar.add_task("", total=len(pending))
     shown = 0
 
     def write(line: str) -> None:
@@ -280,18 +262,14 @@ def _shown_progress(study: Study, pending: Sequence[PlannedRun]) -> Iterator[Cal
 
     def update(ended: list[Ended]) -> None:
         nonlocal shown
-        for task in ended[shown:]:
+        for number, task in enumerate(ended[shown:], start=shown + 1):
             outcome = "failed"  # the reason is in the error at the end, where nobody misses it
             if not task.code:
                 test = Run(study.path / "runs" / task.task).summary["test"]
                 outcome = f"test error {test['test_error']:.2%}, ECE {test['ece']:.2%}"
-            write(f"{task.task}: {outcome}")
+            write(f"{task.task}: {outcome} ({number} of {len(pending)})")
         shown = len(ended)
-        bar.update(all_runs, completed=shown)
 
     finished = len(study.runs) - len(pending)
     write(f"{counted(len(study.runs), 'run')}, {finished} of them finished before, {len(pending)} to run")
-    with contextlib.ExitStack() as stack:
-        if console.is_terminal:
-            stack.enter_context(bar)
-        yield update
+    return update

@@ -1,4 +1,4 @@
-"""What a study leaves behind: run what is left of it, then write its tables, curves, pages and records."""
+"""What a study leaves behind: run what is left of it, then write its tables, pages and records."""
 
 import csv
 import io
@@ -8,17 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput, invalid
+from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput
 from calibrant.files import write_json, write_text
 from calibrant.report import ReportEntry, Section, save_figure, write_report
 from calibrant.studies.ablation import ablation_figure, ablation_table, choose_by_validation
-from calibrant.studies.controls import budget_figure
 from calibrant.studies.records import write_record
-from calibrant.studies.result_tables import calibrated_tables, control_table, paper_tables, percent
+from calibrant.studies.result_tables import paper_tables, percent
 from calibrant.studies.study_folder import Study
 from calibrant.studies.study_results import Results
-from calibrant.studies.study_spec import StudySpec, file_word
-from calibrant.tables import Table, counted, preformatted
+from calibrant.studies.study_spec import file_word
+from calibrant.tables import Table, counted
 from calibrant.training import Run
 
 
@@ -38,9 +37,6 @@ class Outcome:
     text: list[str] = field(default_factory=list)
     content: dict[str, Any] = field(default_factory=dict)
 
-    def _repr_html_(self) -> str:
-        return preformatted(self.describe())
-
     def raise_failures(self) -> None:
         """Raise if something failed."""
         if self.failed:
@@ -54,16 +50,13 @@ class Outcome:
         return "\n".join(lines)
 
 
-def run_study(
-    study: Study, *, record: Path | None = None, page: bool = False, raw: bool = False, **how: Any
-) -> Outcome:
+def run_study(study: Study, *, record: Path | None = None, page: bool = False, **how: Any) -> Outcome:
     """Run what is not finished, and write tables, pages and records of what is.
 
     Args:
         study: The study.
         record: Folder for one JSON per finished run. None: none are written.
         page: Whether to write report pages.
-        raw: Leave out the table of the calibrated runs.
         how: `jobs`, `data_dir`, `trust_code` and `executor` of `Study.run`.
     """
     outcome = _run(study, how, record)
@@ -71,15 +64,10 @@ def run_study(
     outcome.content = _json(study, all_results)
     if not all_results:  # no run has finished, and `failed` says why
         return outcome
-    extra = [] if raw else calibrated_tables(study)
-    outcome.files = [*write_tables(study, all_results, extra=extra), *_write_curves(study, all_results)]
-    tables = [table for results in all_results for table in paper_tables(results, brief=True)]
-    outcome.text = [table.terminal() + "\n" for table in (*tables, *extra)]
+    outcome.files = write_tables(study, all_results)
+    outcome.text = [table.terminal() + "\n" for results in all_results for table in paper_tables(results)]
     if page:
-        try:
-            outcome.files += report_study(study, all_results=all_results, data_dir=how.get("data_dir"), raw=raw)
-        except InvalidInput as error:  # plotly or jinja2 is not installed
-            outcome.text.append(f"no report page: {error}")
+        outcome.files += report_study(study, all_results=all_results, data_dir=how.get("data_dir"))
     return outcome
 
 
@@ -96,12 +84,12 @@ def run_ablation(study: Study, name: str, *, record: Path | None = None, **how: 
     outcome.files += save_figure(ablation_figure(name, results), study.path / name)
     outcome.content = {"ablation": name, "chosen_on_validation": chosen.label, **_json(study, all_results)}
     test = ", ".join(
-        f"{label} {percent(chosen.test[metric])}"
+        f"{label} {percent(chosen[metric])}"
         for label, metric in (("ECE", "ece"), ("TE", "test_error"), ("ECE(S95)", "ece@0.95"), ("|S95|", "share@0.95"))
     )
     # Components are compared, not chosen.
     word = "lowest ECE on validation" if name == "components" else "chosen on validation"
-    sentence = f"{word}: {chosen.label} (validation ECE {percent(chosen.validation_ece)}); on test: {test}"
+    sentence = f"{word}: {chosen.label} (validation ECE {percent(chosen['validation_ece'])}); on test: {test}"
     outcome.text = [table.terminal() + "\n", sentence]
     return outcome
 
@@ -130,12 +118,8 @@ def _run(study: Study, how: dict[str, Any], record: Path | None) -> Outcome:
 
 def _warn_of_forgotten_runs(study: Study) -> None:
     """Warn if the folder held a larger study: `study.toml` and the tables will leave a part of it out."""
-    try:
-        before = StudySpec.load(study.path / "study.toml").runs()
-    except InvalidInput:  # no study before this one
-        return
     names = {planned.name for planned in study.runs}
-    forgotten = [planned.name for planned in before if planned.name not in names and study.folder(planned).is_dir()]
+    forgotten = [path.name for path in sorted((study.path / "runs").glob("*")) if path.name not in names]
     if forgotten:
         warnings.warn(
             f"{counted(len(forgotten), 'run')} of the study that was in {study.path} left out of study.toml and the "
@@ -171,23 +155,13 @@ def write_tables(study: Study, all_results: Sequence[Results], *, extra: Sequenc
     return paths
 
 
-_COSTS = ("samples_seen", "seen_share", "samples_scored", "compute_share", "flops", "train_seconds")
-
-
 def runs_csv(study: Study) -> str:
-    """Return CSV with one line per finished run: its costs and all test metrics, as fractions.
-
-    Metrics have 10 bins, `ece_15_bins` has 15; `scaled_...` are those after temperature scaling.
-    """
+    """Return CSV with one line per finished run: `Record.figures`."""
     lines: list[dict[str, Any]] = []
     for planned in study.finished():
         record = study.record(planned)
-        line: dict[str, Any] = {"data": record.data, "model": record.model, "label": planned.label}
-        line |= {key: getattr(record, key) for key in ("method", "seed", *_COSTS)}
-        for scaled, prefix in ((False, ""), (True, "scaled_")):
-            line |= {f"{prefix}{name}": value for name, value in record.evaluation(scaled=scaled).values().items()}
-            line[f"{prefix}ece_15_bins"] = record.value("ece", n_bins=15, scaled=scaled)
-        lines.append(line)
+        names = {"data": record.data, "model": record.model, "label": planned.label}
+        lines.append({**names, "method": record.method, "seed": record.seed, **record.figures})
     out = io.StringIO()
     writer = csv.DictWriter(out, list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")
     writer.writeheader()
@@ -195,77 +169,36 @@ def runs_csv(study: Study) -> str:
     return out.getvalue()
 
 
-def report_study(
-    study: Study,
-    path: str | Path | None = None,
-    *,
-    all_results: Sequence[Results] | None = None,
-    raw: bool = False,
-    **settings: Any,
-) -> list[Path]:
+def report_study(study: Study, *, all_results: Sequence[Results] | None = None, **settings: Any) -> list[Path]:
     """Write one report page per data set and network: the tables over all seeds, and the first seed of every row.
 
     Args:
-        study: The study.
-        path: The page, if there is one data set and network. None: `report.html` in the folder of the study, or one
-            page for each data set and network.
+        study: The study. Its folder gets `report.html`, or one page for each data set and network.
         all_results: The result of `study.results()`. None: compute it.
-        raw: Leave out the calibrators and rules of the runs.
         settings: Further arguments of `write_report`.
     """
     places: dict[tuple[str, str], dict[str, ReportEntry]] = {}
-    several = len(study.spec.seeds) > 1
     for planned in study.finished():
-        run = Run(study.folder(planned))
-        name = f"{planned.label} (seed {planned.recipe.seed})" if several else planned.label
         entries = places.setdefault(planned.place, {})
         if planned.label not in entries:
+            run = Run(study.folder(planned))
+            name = planned.label
+            if len(study.spec.seeds) > 1:
+                name = f"{name} (seed {planned.recipe.seed})"
             entries[planned.label] = ReportEntry(name, run.predictions("test"), run)
-    if not places:
-        raise InvalidInput(f"study {study.path} has no finished run yet. Run it: calibrant compare --out {study.path}")
-    if path is not None and len(places) > 1:
-        raise invalid("path", "be left out for a study of several data sets or networks", str(path))
-    if all_results is None:
-        all_results = study.results()
-    tables = [] if raw else calibrated_tables(study)
+    # A page from the time when the study had one data set would look like the whole study.
+    (study.path / "report.html").unlink(missing_ok=True)
     pages = []
-    # `places` and `all_results` are both in the order of the finished runs.
-    for (data, model), entries, results in zip(places, places.values(), all_results, strict=True):
-        name = "report.html" if len(places) == 1 else f"report-{file_word(data)}-{file_word(model)}.html"
-        extra = [table for table in tables if table.title.startswith(f"{data}, {model}:")]
-        merged = {"title": f"{data}, {model}: what may each model decide alone?", **settings}
-        target = study.path / name if path is None else path
-        sections = study_sections(results, extra)
-        pages.append(write_report(list(entries.values()), target, raw=raw, sections=sections, **merged))
-    if len(places) > 1:
-        # A page from the time when the study had one data set would look like the whole study.
-        (study.path / "report.html").unlink(missing_ok=True)
+    for results in study.results() if all_results is None else all_results:
+        where = f"{results.data}, {results.model}"
+        name = "report.html"
+        if len(places) > 1:
+            name = f"report-{file_word(results.data)}-{file_word(results.model)}.html"
+        sections = [
+            Section(f"Over all seeds: {table.title.removeprefix(f'{where}: ')}", table, leads=True)
+            for table in paper_tables(results)
+        ]
+        entries = places[results.data, results.model]
+        merged = {"title": f"{where}: what may each model decide alone?", **settings}
+        pages.append(write_report(list(entries.values()), study.path / name, sections=sections, **merged))
     return pages
-
-
-_CURVE = "Error, NLL and what may be automated over the share of updates, with a line for each plan and its control."
-
-
-def study_sections(results: Results, extra: Sequence[Table] = ()) -> list[Section]:
-    """Return the tables of the study for a page. The budget curve goes with the table of plans."""
-    sections = []
-    for table in (*paper_tables(results), *extra):
-        heading = f"Over all seeds: {table.title.removeprefix(f'{results.data}, {results.model}: ')}"
-        if results.controls and table == control_table(results):
-            sections.append(Section("Is the plan worth it?", table, budget_figure(results), _CURVE, leads=True))
-        else:
-            sections.append(Section(heading, table, leads=True))
-    return sections
-
-
-def _write_curves(study: Study, all_results: Sequence[Results]) -> list[Path]:
-    """Write the budget curve of each data set and network as `budget.svg` and `budget.png`."""
-    paths: list[Path] = []
-    for results in all_results:
-        figure = budget_figure(results)
-        if figure is not None:
-            name = "budget"
-            if len(all_results) > 1:
-                name = f"budget-{file_word(results.data)}-{file_word(results.model)}"
-            paths += save_figure(figure, study.path / name)
-    return paths

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from calibrant.errors import invalid
-from calibrant.studies.records import TABLED, Record
+from calibrant.studies.records import Record
 from calibrant.studies.referee import (
     COMPARED,
-    COMPARED_SCALED,
     Decision,
     Difference,
     Over,
@@ -19,10 +18,8 @@ from calibrant.studies.referee import (
     check_deciding_metric,
     decide,
 )
-from calibrant.tables import Displayed, ShownFields, Table
+from calibrant.tables import ShownFields
 
-# Metrics of a row. Records have intervals over test images only for those in TABLED.
-SHOWN = (*TABLED, "aurc", "ece_equal_mass", "classwise_ece")
 DECIDES = "scaled_nll"
 """The metric that decides unless a study names another one: the log-score after temperature scaling."""
 
@@ -44,31 +41,29 @@ class Estimate(ShownFields):
     values: tuple[float | None, ...]
 
 
+NOTHING = Estimate(None, None, None, ())
+
+
 @dataclass(frozen=True)
 class Row:
-    """A method (or variant) over its seeds, all metrics as fractions.
+    """A method (or variant) over its seeds.
 
-    `automation` is what can be automated: "share@0.99" at a promised accuracy of 0.99, "accuracy@0.99" of that share on
-    the test set, and both as "scaled_...". `method` is the name in `calibrant.training.methods`. `concurrent_runs` is
-    how many runs shared the machine, one number per seed, None if unknown.
+    `figures` are those of `Record.figures`, over the seeds. `concurrent_runs` is how many runs shared the machine, one
+    number per seed, None if unknown.
     """
 
     label: str
     seeds: tuple[int, ...]
-    test: dict[str, Estimate]
-    scaled: dict[str, Estimate]
-    ece_15_bins: Estimate
-    scaled_ece_15_bins: Estimate
-    validation_ece: Estimate
-    temperature: Estimate
-    samples_seen: Estimate
-    seen_share: Estimate
-    compute_share: Estimate
-    train_seconds: Estimate
     concurrent_runs: tuple[int | None, ...]
-    automation: dict[str, Estimate]
-    validation_nll_scaled: Estimate
-    method: str
+    figures: dict[str, Estimate]
+
+    def __getitem__(self, name: str) -> Estimate:
+        """Return one of the figures, without a mean if it was not measured."""
+        return self.figures.get(name, NOTHING)
+
+    def mean(self, name: str) -> float:
+        """Return the mean of a figure that every record has."""
+        return self[name].mean or 0.0
 
 
 @dataclass(frozen=True)
@@ -103,14 +98,13 @@ class AgainstControl(ShownFields):
     recovered_interval: tuple[float, float] | None
 
 
-@dataclass(frozen=True, repr=False)
-class Results(Displayed):
+@dataclass(frozen=True)
+class Results:
     """All rows of one data set and network.
 
     `differences` are those of every method from the baseline in every metric. `decisions` are the verdicts in the one
     metric that was named beforehand, `decides`, corrected for the number of methods. `unfinished` are the seeds of each
-    row that failed or were stopped; they are not in the rows. `best` are rows of the best epoch by a validation figure,
-    if runs kept it. All other rows are of the last epoch. `controls` compares each plan with its control.
+    row that failed or were stopped; they are not in the rows. `controls` compares each plan with its control.
     `uncontrolled` are the plans that have no control of equal cost.
     """
 
@@ -122,22 +116,12 @@ class Results(Displayed):
     decides: str = DECIDES
     decisions: tuple[Decision, ...] = ()
     unfinished: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    best: tuple[Row, ...] = ()
     controls: tuple[AgainstControl, ...] = ()
     uncontrolled: tuple[str, ...] = ()
 
-    def _overview(self) -> Table:
-        from calibrant.studies.result_tables import paper_tables
-
-        table = paper_tables(self)[0]
-        return Table(table.title, table.rows, table.columns)
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, in fractions."""
-        content = asdict(self)
-        for row in (*content["rows"], *content["best"]):
-            row["takeover"] = row.pop("automation")  # the name of the key in the files
-        return content
+        return asdict(self)
 
 
 def estimate(values: Sequence[float | None], deviations: Sequence[float | None] = ()) -> Estimate:
@@ -165,63 +149,16 @@ def or_nan(values: Iterable[float | None]) -> list[float]:
 def summarise_row(label: str, records: Sequence[Record]) -> Row:
     """Return one row from the records of its seeds."""
     ordered = sorted(records, key=lambda record: record.seed)
-
-    def metrics(*, scaled: bool) -> dict[str, Estimate]:
-        return {
-            name: estimate(
-                [record.value(name, scaled=scaled) for record in ordered],
-                [record.deviation(name, scaled=scaled) for record in ordered],
-            )
-            for name in SHOWN
-        }
-
-    figures = ("validation_ece", "temperature", "samples_seen", "seen_share", "compute_share", "train_seconds")
+    figures = {}
+    for name in dict.fromkeys(name for record in ordered for name in record.figures):
+        deviations = [ordered[0].deviation(name)] if len(ordered) == 1 else []
+        figures[name] = estimate([record.figures.get(name) for record in ordered], deviations)
     return Row(
         label=label,
         seeds=tuple(record.seed for record in ordered),
-        test=metrics(scaled=False),
-        scaled=metrics(scaled=True),
-        ece_15_bins=estimate([record.value("ece", n_bins=15) for record in ordered]),
-        scaled_ece_15_bins=estimate([record.value("ece", n_bins=15, scaled=True) for record in ordered]),
         concurrent_runs=tuple(record.concurrent_runs for record in ordered),
-        automation=_automation(ordered),
-        validation_nll_scaled=estimate([record.validation_nll_scaled for record in ordered]),
-        method=ordered[0].method,
-        **{name: estimate([float(getattr(record, name)) for record in ordered]) for name in figures},
+        figures=figures,
     )
-
-
-def _automation(records: Sequence[Record]) -> dict[str, Estimate]:
-    """Return the figures that all records have."""
-    figures = [record.automation or {} for record in records]
-    estimates = {}
-    for target in figures[0]:
-        for name in figures[0][target]:
-            if not all(name in of_record.get(target, {}) for of_record in figures):
-                continue
-            values = [of_record[target][name] for of_record in figures]
-            errors = [
-                _binomial_error(name, of_record[target], record)
-                for of_record, record in zip(figures, records, strict=True)
-            ]
-            estimates[f"{name}@{target}"] = estimate(values, errors)
-    return estimates
-
-
-def _binomial_error(name: str, figures: dict[str, float | None], record: Record) -> float | None:
-    """Return the standard error over test images, for a fixed threshold.
-
-    None for an accuracy of 0 or 1: a few cases that are all right would look certain.
-    """
-    value = figures[name]
-    if value is None:
-        return None
-    cases = float(record.test["10"]["n"])
-    if "accuracy" in name:
-        if value in {0.0, 1.0}:
-            return None
-        cases *= figures[name.replace("accuracy", "share")] or 0.0
-    return math.sqrt(value * (1.0 - value) / cases)
 
 
 def summarise(
@@ -244,27 +181,12 @@ def summarise(
         raise invalid("records", "hold at least one run", "none")
     first = next(iter(filled.values()))[0]
     rows = tuple(summarise_row(label, group) for label, group in filled.items())
-    deciding = check_deciding_metric(decides)
+    check_deciding_metric(decides)
     differences: list[Difference] = []
     if baseline in filled:
         referee = Referee(filled, predictions_of)
-        compared = [(metric, False) for metric in COMPARED] + [(metric, True) for metric in COMPARED_SCALED]
         for label, group in filled.items():
             if label != baseline:
-                differences += [
-                    referee.compare(label, metric, group, filled[baseline], scaled=scaled)
-                    for metric, scaled in compared
-                ]
-    decisions = decide([item for item in differences if (item.metric, item.scaled) == deciding])
-    best = tuple(row for label, group in filled.items() if (row := _best_row(label, group)) is not None)
-    return Results(first.data, first.model, baseline, rows, tuple(differences), decides, decisions, best=best)
-
-
-def _best_row(label: str, records: Sequence[Record]) -> Row | None:
-    """Return the row of the best epoch. None unless all seeds kept it and chose it by the same figure."""
-    chosen = {record.best["select"] for record in records if record.best is not None}
-    found = [best for record in records if (best := record.at_best()) is not None]
-    if len(found) != len(records) or len(chosen) != 1:
-        return None
-    epochs = ", ".join(str(record.best["epoch"]) for record in records if record.best is not None)
-    return summarise_row(f"{label}: {chosen.pop()}, epoch {epochs}", found)
+                differences += [referee.compare(label, metric, group, filled[baseline]) for metric in COMPARED]
+    decisions = decide([item for item in differences if item.metric == decides])
+    return Results(first.data, first.model, baseline, rows, tuple(differences), decides, decisions)

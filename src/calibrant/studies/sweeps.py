@@ -21,7 +21,7 @@ from calibrant.files import as_path, content_digest, output_error, read_toml, wr
 from calibrant.report import pareto_picture, save_figure
 from calibrant.scale import Executor, Task, run_tasks
 from calibrant.studies.study_outputs import Outcome
-from calibrant.tables import Displayed, Table, counted
+from calibrant.tables import Table, counted, short
 from calibrant.training import Recipe, Reporter, TrainingDiverged, make_reporter, methods, paper_recipe, train_or_resume
 from calibrant.training.final_weights import selection_figure
 from calibrant.training.recipe import Settings, recipe_keys, suggest_key
@@ -50,25 +50,19 @@ class Range:
     high: float
     log: bool = False
 
-    def suggest(self, trial: "Trial", name: str) -> Any:
-        """Let Optuna choose a value."""
-        if isinstance(self.low, int) and isinstance(self.high, int):
-            return trial.suggest_int(name, self.low, self.high, log=self.log)
-        return trial.suggest_float(name, self.low, self.high, log=self.log)
+
+Space = dict[str, Range | tuple[Any, ...]]
+"""The values of each setting: a range, or one of a few."""
 
 
-@dataclass(frozen=True)
-class Categorical:
-    """One of a few values."""
+def _suggest(trial: "Trial", name: str, values: Range | tuple[Any, ...]) -> Any:
+    """Let Optuna choose a value."""
+    if isinstance(values, tuple):
+        return trial.suggest_categorical(name, values)
+    if isinstance(values.low, int) and isinstance(values.high, int):
+        return trial.suggest_int(name, values.low, values.high, log=values.log)
+    return trial.suggest_float(name, values.low, values.high, log=values.log)
 
-    values: tuple[Any, ...]
-
-    def suggest(self, trial: "Trial", name: str) -> Any:
-        """Let Optuna choose a value."""
-        return trial.suggest_categorical(name, self.values)
-
-
-Space = dict[str, Range | Categorical]
 
 # Ranges for settings of methods: the paper's grids, and values around our own measurements.
 _USUAL: Space = {
@@ -91,12 +85,7 @@ _USUAL: Space = {
 
 
 def search_space(method: str, asked: Sequence[str] = ()) -> Space:
-    """Return the settings that a sweep varies.
-
-    Args:
-        method: The method.
-        asked: Words such as `huber_weight` (its usual range), `drop=0.3:0.8`, `optimiser.lr=0.01:0.3:log`,
-            `schedule.kind=step,cosine`. Empty: every setting of the method that has a usual range.
+    """Return the settings that a sweep varies. Without words: every setting of the method that has a usual range.
 
     >>> search_space("flsd+h+unbiased", ["drop=0.3:0.8", "share"])
     {'drop': Range(low=0.3, high=0.8, log=False), 'share': Range(low=0.3, high=0.9, log=False)}
@@ -112,31 +101,29 @@ def search_space(method: str, asked: Sequence[str] = ()) -> Space:
     return space
 
 
-def _parse(word: str, settings: Any) -> tuple[str, Range | Categorical]:
+def _parse(word: str, settings: Any) -> tuple[str, Range | tuple[Any, ...]]:
     name, sign, text = word.partition("=")
     if name not in [*settings, *recipe_keys()]:
         raise invalid(
             "search", "name a setting of the method or a recipe key", repr(name), suggest_key(name, *settings)
         )
-    if not sign:
-        if name not in _USUAL:
-            raise invalid("search", f"give a range for {name}, which has no usual one", repr(word), f"{name}=LOW:HIGH")
+    if not sign and name in _USUAL:
         return name, _USUAL[name]
     if ":" in text:
         return name, _range(word, text)
     values = tuple(literal(part) for part in text.split(","))
     if len(values) < 2:
         raise invalid("search", "offer at least two values", repr(word), f"For example {name}=LOW:HIGH or {name}=A,B.")
-    return name, Categorical(values)
+    return name, values
 
 
 def _range(word: str, text: str) -> Range:
     low, high, *rest = text.split(":")
     ends = [literal(low), literal(high)]
-    if rest not in ([], ["log"]) or not all(isinstance(end, int | float) for end in ends) or not ends[0] < ends[1]:
-        raise invalid("search", "be NAME=LOW:HIGH or NAME=LOW:HIGH:log with LOW < HIGH", repr(word))
-    if rest and ends[0] <= 0:
-        raise invalid("search", "begin above 0 on a logarithmic scale", repr(word))
+    numbers = all(isinstance(end, int | float) for end in ends)
+    if rest not in ([], ["log"]) or not numbers or not ends[0] < ends[1] or (rest and ends[0] <= 0):
+        rule = "be NAME=LOW:HIGH with LOW < HIGH, or NAME=LOW:HIGH:log with LOW above 0"
+        raise invalid("search", rule, repr(word))
     if not all(isinstance(end, int) for end in ends):
         ends = [float(end) for end in ends]
     return Range(ends[0], ends[1], log=bool(rest))
@@ -183,14 +170,13 @@ class SweepSpec(Settings):
         return recipe
 
 
-class Sweep(Displayed):
+class Sweep:
     """A sweep on disk: `sweep.toml`, `sweep.db` (unless another storage is named), `runs/trial-DIGEST/`.
 
     Args:
         path: The folder.
         spec: What to search. None: read the folder's `sweep.toml`.
         storage: Optuna storage URL, which workers on several machines can share. None: SQLite in the folder.
-        sampler_seed: Makes the choices of a single worker repeatable. Leave it out with several workers.
         trust_code: Whether to run a method or network `module:name` that you have not used on this machine before.
     """
 
@@ -200,7 +186,6 @@ class Sweep(Displayed):
         spec: SweepSpec | None = None,
         *,
         storage: str | None = None,
-        sampler_seed: int | None = None,
         trust_code: bool = False,
     ) -> None:
         self.path = as_path(path)
@@ -228,7 +213,7 @@ class Sweep(Displayed):
         self.storage = storage
         self._url = storage or f"sqlite:///{self.path / 'sweep.db'}"
         try:
-            self.study = self._open(self._url, sampler_seed)
+            self.study = self._open()
         except BaseException:
             if made and not any(self.path.iterdir()):
                 self.path.rmdir()
@@ -236,15 +221,16 @@ class Sweep(Displayed):
         # Last: if the storage refuses this search, the settings of the other one must stay.
         spec.save(settings)
 
-    def _overview(self) -> Table:
-        front = front_table(self)
-        return Table(f"{self.path}, {len(self.finished())} trials finished. {front.title}", front.rows, front.columns)
+    @property
+    def title(self) -> str:
+        """Data set, network and method, for tables and pictures."""
+        return f"{self.recipe.data.name}, {self.recipe.model.name}, {self.spec.method}"
 
-    def _open(self, url: str, sampler_seed: int | None) -> "OptunaStudy":
+    def _open(self) -> "OptunaStudy":
         optuna = load_optuna()
-        with _quiet(optuna), _storage_errors(url, ImportError, ValueError):  # of drivers and of URLs
+        with _quiet(optuna), _storage_errors(self._url, ImportError, ValueError):  # of drivers and of URLs
             storage = optuna.storages.RDBStorage(
-                url,
+                self._url,
                 heartbeat_interval=_HEARTBEAT_SECONDS,
                 grace_period=_GRACE_SECONDS,
                 heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
@@ -253,7 +239,6 @@ class Sweep(Displayed):
                 storage=storage,
                 study_name=self.spec.name,
                 directions=["minimize"] * len(self.spec.objectives),
-                sampler=optuna.samplers.TPESampler(seed=sampler_seed),
                 load_if_exists=True,
             )
             search = {"recipe": _essence(self.recipe), "space": repr(self.space), "objective": self.spec.objective}
@@ -311,7 +296,7 @@ class Sweep(Displayed):
         for name, values in self.space.items():
             # A name that is no recipe key is a setting of the method.
             key = name if name in recipe_keys() else f"method.options.{name}"
-            changes[key] = values.suggest(trial, name)
+            changes[key] = _suggest(trial, name, values)
         try:
             recipe = self.recipe.changed(changes)
             recipe.plan()
@@ -345,13 +330,15 @@ class Sweep(Displayed):
 
     def finished(self) -> "list[FrozenTrial]":
         """Return the trials that ran to their end."""
-        with _storage_errors(self._url):
-            return self.study.get_trials(deepcopy=False, states=(load_optuna().trial.TrialState.COMPLETE,))
+        return self._trials(load_optuna().trial.TrialState.COMPLETE)
 
     def stopped(self) -> "list[FrozenTrial]":
         """Return the trials that diverged or were not possible."""
+        return self._trials(load_optuna().trial.TrialState.PRUNED)
+
+    def _trials(self, state: Any) -> "list[FrozenTrial]":
         with _storage_errors(self._url):
-            return self.study.get_trials(deepcopy=False, states=(load_optuna().trial.TrialState.PRUNED,))
+            return self.study.get_trials(deepcopy=False, states=(state,))
 
     def front(self) -> "list[FrozenTrial]":
         """Return the Pareto front, sorted by validation error. Of trials with the same settings it has the first."""
@@ -443,20 +430,13 @@ def _worker(sweep: Sweep, number: int, arguments: Sequence[str] = ()) -> Task:
 
 def sweep_json(sweep: Sweep) -> dict[str, Any]:
     """Return all trials, and the numbers of those on the front, as plain values."""
-    return {
-        "objectives": list(sweep.spec.objectives),
-        "front": [trial.number for trial in sweep.front()],
-        "finished": [_trial_json(sweep, trial) for trial in sweep.finished()],
-        "stopped": [_trial_json(sweep, trial) for trial in sweep.stopped()],
-    }
-
-
-def _trial_json(sweep: Sweep, trial: "FrozenTrial") -> dict[str, Any]:
-    values = None
-    if trial.values:
-        values = dict(zip(sweep.spec.objectives, trial.values, strict=True))
-    content = {"number": trial.number, "settings": trial.params, "values": values, "run": trial.user_attrs.get("run")}
-    return content | {key: trial.user_attrs[key] for key in ("test", "stopped") if key in trial.user_attrs}
+    content: dict[str, Any] = {"objectives": sweep.spec.objectives, "front": [trial.number for trial in sweep.front()]}
+    for key, trials in (("finished", sweep.finished()), ("stopped", sweep.stopped())):
+        content[key] = [
+            {"number": trial.number, "settings": trial.params, "values": trial.values, **trial.user_attrs}
+            for trial in trials
+        ]
+    return content
 
 
 def front_table(sweep: Sweep) -> Table:
@@ -465,12 +445,12 @@ def front_table(sweep: Sweep) -> Table:
     for trial in sweep.front():
         error, calibration, seen = trial.values
         test = trial.user_attrs["test"]
-        settings = ", ".join(f"{name} {_word(value)}" for name, value in trial.params.items())
+        settings = ", ".join(f"{name} {short(value)}" for name, value in trial.params.items())
         figures = [f"{100 * value:.2f}" for value in (error, calibration, seen, test["test_error"], test["ece"])]
         if sweep.spec.objective == "scaled-nll":
             figures[1] = f"{calibration:.4f}"
         rows.append((str(trial.number), *figures, settings))
-    title = f"{sweep.recipe.data.name}, {sweep.recipe.model.name}, {sweep.spec.method}: Pareto front"
+    title = f"{sweep.title}: Pareto front"
     unit = "In percent" if sweep.spec.objective == "ece" else "In percent but for the NLL"
     ended = f"{counted(len(sweep.finished()), 'trial')} finished"
     failed = failures(sweep)
@@ -487,25 +467,17 @@ def failures(sweep: Sweep) -> list[str]:
 
 
 def write_sweep(sweep: Sweep) -> list[Path]:
-    """Write `sweep.json`, `pareto.md` and, if a trial has finished, `pareto.svg` and `pareto.png`."""
-    paths = [sweep.path / "sweep.json", sweep.path / "pareto.md"]
+    """Write `sweep.json` and, if a trial has finished, `pareto.svg` and `pareto.png`."""
+    paths = [sweep.path / "sweep.json"]
     write_json(paths[0], sweep_json(sweep))
-    write_text(paths[1], front_table(sweep).markdown())
     finished = sweep.finished()
     if finished:
         error, calibration, seen = zip(*(trial.values for trial in finished), strict=True)
         front = {trial.number for trial in sweep.front()}
-        title = f"{sweep.recipe.data.name}, {sweep.recipe.model.name}, {sweep.spec.method}"
         on_front = [trial.number in front for trial in finished]
-        figure = pareto_picture(error, calibration, seen, on_front, title=title, objective=sweep.spec.objective)
+        figure = pareto_picture(error, calibration, seen, on_front, title=sweep.title, objective=sweep.spec.objective)
         paths += save_figure(figure, sweep.path / "pareto")
     return paths
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)
 
 
 # Optuna and its storages.
