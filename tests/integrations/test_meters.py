@@ -13,7 +13,8 @@ from calibrant import Predictions
 from calibrant import metrics as m
 from calibrant.errors import InvalidInput
 from calibrant.integrations import meters as i
-from calibrant.integrations.meters import Meter, bad_rows, read_batch
+from calibrant.integrations.meters import Meter, add_bin_by_bin, add_few, bad_rows, read_batch
+from calibrant.integrations.on_device import device_edges
 
 
 def batch(rows, classes, kind, dtype=torch.float32, seed=0):
@@ -80,6 +81,14 @@ def test_any_split_into_batches_merges_by_addition(rows, classes, n_bins, data):
     assert total.compute().item() == pytest.approx(whole, abs=1e-13)
 
 
+def test_classwise_sums_for_other_devices_are_those_of_the_cpu():
+    scores, targets = batch(400, 6, "probabilities", torch.float64)
+    edges = device_edges(15, torch.float64, scores.device)
+    gaps = scores - torch.nn.functional.one_hot(targets, 6)
+    found = add_bin_by_bin(scores, gaps, edges)
+    torch.testing.assert_close(found, add_few(scores, gaps, edges), rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("kind", ["probabilities", "logits"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("classes", [2, 10, 300])
@@ -122,9 +131,7 @@ def test_other_devices_count_the_rows_that_the_cpu_refuses():
     logits = torch.tensor([[3e38, 3e38], [torch.inf, 0], [0, -torch.inf], [torch.nan, 0]])
     assert bad_rows(logits, torch.zeros(4, dtype=torch.int64), "logits").tolist() == [False, True, True, True]
     for meter in all_meters(2, "probabilities").values():
-        meter._add_batch(
-            scores.nan_to_num(), targets, torch.ones(6, dtype=torch.float64)
-        )  # wrong labels must not index out of bounds
+        meter._add_batch(scores.nan_to_num(), targets, None)  # wrong labels must not index out of bounds
 
 
 class Elsewhere(torch.Tensor):
@@ -147,7 +154,7 @@ def test_update_on_a_device_counts_what_it_cannot_refuse():
         (torch.zeros(2, 3), torch.zeros(3, dtype=torch.int64), "targets must"),
         (torch.zeros(2, 3), torch.zeros(2, dtype=torch.bool), "targets must"),
         (torch.zeros(2, 3), torch.zeros(2), "targets must"),
-        (torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, dtype=torch.int64), "floating point"),
+        (torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, dtype=torch.int64), "floating-point"),
         (torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), "at least one row"),
     ],
 )
@@ -249,10 +256,10 @@ LABELS = torch.tensor([0, 1])
         (GOOD, torch.tensor([0, 2]), "targets must"),
         (GOOD, torch.tensor([0.0, 1.0]), "targets must"),
         (GOOD, torch.tensor([0]), "targets must"),
-        (GOOD[0], LABELS, r"shape \[batch, classes\]"),
+        (GOOD[0], LABELS, r"shape \(n, K\)"),
         (GOOD[:0], LABELS[:0], "at least one row"),
-        (GOOD[:, :1], LABELS, r"two classes, got torch.float32 \(2, 1\)\. Of two classes give both: .*1 - p, p"),
-        (GOOD.to(torch.int64), LABELS, "floating point"),
+        (GOOD[:, :1], LABELS, r"two classes, got shape \(2, 1\)\. Of two classes give both: .*1 - p, p"),
+        (GOOD.to(torch.int64), LABELS, "floating-point"),
         (GOOD.numpy(), LABELS, "probabilities must be a torch tensor, got ndarray. Make one with torch.as_tensor"),
         (GOOD.tolist(), LABELS, "probabilities must be a torch tensor, got list"),
         (None, LABELS, "probabilities must be a torch tensor, got None"),
@@ -348,7 +355,7 @@ def test_the_way_out_of_a_wrong_shape_leads_out(kind, shape, way_out, rows):
     places = shape[:1] + shape[2:] if len(shape) == 4 else shape[:2]
     targets = torch.randint(0, 2, places, generator=generator)
     meter = i.CalibrationError(kind=kind)
-    with pytest.raises(InvalidInput, match=r"must be .* of shape \[batch, classes\]") as caught:
+    with pytest.raises(InvalidInput, match=r"must have shape \(n, K\)") as caught:
         meter.update(scores, targets)
     assert way_out in str(caught.value)
     meter.update(rows(scores), targets.flatten())

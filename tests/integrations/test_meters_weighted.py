@@ -12,7 +12,9 @@ from calibrant.integrations.meters import (
     ClasswiseCalibrationError,
     ConfidentSetMeter,
     NegativeLogLikelihood,
+    read_batch,
 )
+from calibrant.integrations.on_device import add_by_count, add_by_product
 from calibrant.metrics import (
     brier_score,
     classwise_calibration_error,
@@ -62,6 +64,17 @@ def test_weighted_meters_are_the_weighted_metrics(name, kind):
     assert meter.compute().item() == pytest.approx(expected, abs=1e-12)
 
 
+def test_weighted_sums_on_a_device_are_those_on_the_processor():
+    """The product that a GPU takes, computed here."""
+    z, targets, weights = rows()
+    confidence, correct = read_batch(z, targets, "logits")
+    wide, w = confidence.double(), weights.double()
+    index = torch.bucketize(wide, torch.arange(1, 15) / 15)
+    terms = (index, w, w * wide, w * correct, 15)
+    for ours, theirs in zip(add_by_product(*terms), add_by_count(*terms), strict=True):
+        assert torch.allclose(ours, theirs)
+
+
 @pytest.mark.parametrize("name", METERS)
 def test_equal_weights_are_none(name):
     make, _ = METERS[name]
@@ -83,7 +96,7 @@ def test_a_row_without_weight_does_not_make_the_nll_infinite():
     [
         (True, None, "be given to every update"),
         (False, torch.ones(4), "to no other"),
-        (True, torch.ones(3), r"of shape \[4\]"),
+        (True, torch.ones(3), r"have shape \(4,\)"),
         (True, torch.tensor([1.0, -1.0, 1.0, 1.0]), "not negative"),
         (True, torch.full((4,), torch.nan), "be finite"),
         (True, [1.0] * 4, "weights"),

@@ -185,7 +185,7 @@ class Run(RunFolder):
             n_classes=checkpoint.values["classes"],
             image_shape=(channels, height, width),
             pretrained=False,
-            expected=ModelInput.from_dict(stated) if stated else None,
+            expected=expected,
         )
         weights = {n.removeprefix("model."): t for n, t in checkpoint.tensors.items() if n.startswith("model.")}
         if self.recipe.engine.precision == "64-true":
