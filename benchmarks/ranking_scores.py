@@ -7,7 +7,7 @@ what it automates. The sets are the shipped samples, files of predictions (bench
 run folders, whose validation and test cases are put together. `auto` chooses on the tenth of the cases that fits the
 temperature and keeps the default unless the gain in AURC is beyond chance; `candidates` tests the default and pnorm4 on
 all other cases, each with half of the level. `found` is the control: the default score with thresholds from the same
-tenth, which `auto` has, too. The guard of `auto` was tuned on the shipped samples only.
+tenth. The guard of `auto` was tuned on the shipped samples only.
 """
 
 import argparse

@@ -114,8 +114,6 @@ def choose_threshold(
         raise invalid("group_confidence", "be 'together' or 'each'", repr(group_confidence))
     require_predictions(predictions)
     score = score or {"score": GIVEN}.get(predictions.kind, "probability")
-    if score != "probability" and thresholds is None:
-        search = "split"
     seen = [predictions, *candidates]
     for cases in seen[1:]:
         require_predictions(cases)
@@ -182,13 +180,18 @@ class _Search:
         if not 0 <= number("reserve", self.reserve) < 1:
             raise invalid("reserve", "be a share of the level, at least 0 and below 1", self.reserve)
 
+    @property
+    def splits(self) -> bool:
+        """Whether thresholds come from some of the cases: by choice, or because a score has no thresholds of its own."""
+        return self.search == "split" or (self.score != "probability" and self.thresholds is None)
+
     def run(self, predictions: Predictions) -> RoutingRule:
         """One threshold, or one for each class.
 
         A search that splits finds score, thresholds and a start on some of the cases, or on other ones, and tests on
         the rest, which knows nothing of that choice: for it thresholds and start are fixed in advance.
         """
-        if self.search == "fixed":
+        if not self.splits:
             return _Tests(self, predictions).rule()
         clusters, groups = self.clusters, self.groups
         if not isinstance(clusters, str | None) or not isinstance(groups, str | None):
@@ -197,11 +200,14 @@ class _Search:
         if fitting is None:
             fitting, rest = predictions.split(_SPENT, seed=self.seed, clusters=clusters)
             spent = f" {len(fitting):,} other cases were spent to find where to start."
-        score = self.score
-        if score == "auto":
-            score = choose_score(fitting)
-        found = _found_thresholds(fitting, score, self.target_accuracy, len(rest))
-        rule = _Tests(replace(self, score=score, **found), rest).rule()
+        wanted = self
+        if self.score == "auto":
+            wanted = replace(self, score=choose_score(fitting))
+        # If "auto" keeps the default, it is the plain rule: thresholds found on few cases can lose what they gain.
+        if wanted.splits:
+            found = _found_thresholds(fitting, wanted.score, self.target_accuracy, len(rest))
+            wanted = replace(wanted, **found)
+        rule = _Tests(wanted, rest).rule()
         return replace(rule, fitted_on=predictions.origin.sha256, note=f"{rule.note}{spent}")
 
     def run_per_group(self, predictions: Predictions, column: str, *, together: bool) -> RoutingRule:

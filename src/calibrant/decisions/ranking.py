@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from calibrant.calibration.operations import NUMPY
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics.functions import risk_area_influence
+from calibrant.metrics.metric import FEWEST_WRONG
 from calibrant.predictions import Predictions
 
 Floats = NDArray[np.float64]
@@ -100,7 +101,8 @@ def ranked(operations: Any, score: str, probabilities: Any, n_classes: int) -> A
 def choose_score(predictions: Predictions, candidates: Sequence[Score] = CANDIDATES) -> Score:
     """The score with the lowest AURC, if its gain over the largest probability exceeds its error; else "probability".
 
-    The error is one standard error of the paired difference. The cases must be others than those that carry a promise.
+    The error is one standard error of the paired difference. It says little with fewer than ten wrong or right cases:
+    then the default stays. The cases must be others than those that carry a promise.
 
     Args:
         predictions: Labelled, calibrated cases.
@@ -111,6 +113,8 @@ def choose_score(predictions: Predictions, candidates: Sequence[Score] = CANDIDA
     if predictions.n_classes == 2:
         others = [score for score in others if callable(score)]
     probabilities, wrong = predictions.probabilities, ~predictions.correct
+    if min(wrong.sum(), (~wrong).sum()) < FEWEST_WRONG["ranking"]:
+        return "probability"
     plain, plain_influence = _aurc(rank("probability", probabilities), wrong)
     best: Score = "probability"
     largest_gain = 0.0
