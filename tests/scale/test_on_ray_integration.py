@@ -109,7 +109,8 @@ def _write_parts(folder):
     """4,000 predictions in two files of different size; returns all of them."""
     rng = np.random.default_rng(0)
     logits = 3 * rng.normal(size=(4000, 3))
-    whole = Predictions.from_logits(logits, (logits + 2 * rng.gumbel(size=logits.shape)).argmax(axis=1))
+    targets = (logits + 2 * rng.gumbel(size=logits.shape)).argmax(axis=1)
+    whole = Predictions.from_logits(logits, targets, ids=np.arange(4000))
     folder.mkdir()
     for number, part in enumerate(np.array_split(np.arange(4000), [1500])):
         whole.subset(part).save(folder / f"{number}.parquet")

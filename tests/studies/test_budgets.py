@@ -101,7 +101,7 @@ def test_a_plan_whose_updates_are_not_known_ahead_gets_no_control_and_says_so():
     assert trained(spec).keys() == {"nll+infobatch"}
     assert trained(with_controls(at_budget("nll+infobatch"))).keys() == {"nll+infobatch", "nll@18"}
     in_batches = Variant(label="in batches", method="nll+p-ema", options={"within": "batch"})
-    with pytest.warns(CalibrantWarning, match="in batches gets no control: policy must not act") as caught:
+    with pytest.warns(CalibrantWarning, match="in batches gets no control: policy must not depend") as caught:
         with_controls(StudySpec(variants=(in_batches,)))
     assert "budget" not in str(caught[0].message)  # it has none to offer
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from scipy.optimize import isotonic_regression, minimize
+from scipy.optimize import Bounds, isotonic_regression, minimize
 from scipy.special import expit
 
 from calibrant.calibration.base import Calibrator, Progress, finite_array
@@ -233,7 +233,7 @@ class BetaCalibration(Calibrator):
             self.maps_[row] = found.x
             iterations = max(iterations, int(found.nit))
             at_bound |= bool((found.x[:2] >= _LARGEST_SLOPE).any())
-            if not (found.success or np.abs(found.jac).max() <= 1e-4):
+            if not found.success:
                 stuck.append(k)
         notes = []
         if separated:
@@ -324,9 +324,13 @@ def _fit_one(log_p: Floats, minus_log_rest: Floats, hit: Floats, weights: Floats
     features = np.stack([log_p, minus_log_rest, np.ones_like(log_p)], axis=1)
     scale = np.maximum(np.abs(features).mean(axis=0), 1e-12)
     loss = partial(_log_loss, features / scale, hit, weights)
-    bounds = [(0.0, _LARGEST_SLOPE * scale[0]), (0.0, _LARGEST_SLOPE * scale[1]), (None, None)]
+    low = np.array([0.0, 0.0, -np.inf])
+    high = np.array([_LARGEST_SLOPE * scale[0], _LARGEST_SLOPE * scale[1], np.inf])
     start = scale * [1.0, 1.0, 0.0]  # the identity: slopes of 1, no shift
     options = {"maxiter": 2000, "ftol": 1e-15, "gtol": 1e-9}
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=Bounds(low, high), options=options)
+    # Rounding can end the search at the optimum. At a bound only a gradient that points inside counts.
+    step = np.clip(found.x - found.jac, low, high) - found.x
+    found.success = found.success or np.abs(step).max() <= 1e-4
     found.x = found.x / scale
     return found

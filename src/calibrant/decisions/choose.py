@@ -182,7 +182,7 @@ class _Search:
 
     @property
     def splits(self) -> bool:
-        """Whether thresholds come from some of the cases: by choice, or because a score has no thresholds of its own."""
+        """Whether some of the cases find the thresholds: by choice, or because the score has none of its own."""
         return self.search == "split" or (self.score != "probability" and self.thresholds is None)
 
     def run(self, predictions: Predictions) -> RoutingRule:
