@@ -291,6 +291,8 @@ def test_a_class_and_its_confidence_make_a_page(visible_text):
     targets = np.where(np.random.default_rng(1).random(600) < confidence, predicted, "cat")
     answers = Predictions.from_confidence(predicted, confidence, targets)
     text = visible_text(build_page(answers, n_resamples=20))
+    most = int((confidence == 1.0).sum())
+    assert f"{most} of 600 cases have the same confidence, 1." in text
     assert "NLL" not in text
     assert "in the label" not in text
     scores = Predictions.from_confidence(predicted, 10 * confidence, targets, kind="score")

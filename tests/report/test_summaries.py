@@ -8,6 +8,7 @@ from calibrant.report.summaries import (
     automated,
     class_names,
     confident_mistakes,
+    largest_tie,
     reliability_bands,
     worst_classes,
 )
@@ -125,6 +126,15 @@ def test_ids_name_the_mistakes():
     predictions = Predictions.from_probabilities(PROBABILITIES, TARGETS, ids=list("abcdef"))
     assert [m.identity for m in confident_mistakes(predictions)] == ["d", "c", "e"]
     assert class_names(predictions) == ("0", "1", "2", "3")
+
+
+def test_the_largest_tie_and_what_it_costs():
+    confidence = [0.99] * 10 + [0.95] * 60 + [0.8] * 30
+    predictions = Predictions.from_probabilities([[c, 1 - c] for c in confidence], [0] * 100)
+    tie = largest_tie(predictions)
+    assert (tie.confidence, tie.cases, tie.below, tie.upto) == (0.95, 60, 0.1, 0.7)
+    assert largest_tie(predictions, least=0.61) is None
+    assert largest_tie(Predictions.from_probabilities([[0.9, 0.1]], [0])) is None
 
 
 def test_no_mistakes_are_no_rows():

@@ -29,7 +29,7 @@ from calibrant.report.entries import Pixels, ReportEntry, Sources, check_images,
 from calibrant.report.figures import group_reliability
 from calibrant.report.judged import Policies, Shown, judged
 from calibrant.report.style import DARK_PALETTE, PALETTE, png_bytes
-from calibrant.report.summaries import automated, confident_mistakes, worst_classes
+from calibrant.report.summaries import automated, confident_mistakes, largest_tie, worst_classes
 from calibrant.report.wording import DASH, confidence, fixed, headline, interval, per_thousand, percent, probability
 from calibrant.tables import Table
 
@@ -212,6 +212,7 @@ def _details(entry: ReportEntry, *, threshold: float, n_bins: int) -> dict[str, 
     return {
         "headline": lambda name: headline(name, result),
         "result": result,
+        "tie": largest_tie(predictions),
         "ladder": [automated(predictions, step, n_bins=n_bins) for step in _LADDER],
         "classes": worst_classes(predictions, threshold=threshold),
         "mistakes": mistakes,

@@ -73,6 +73,31 @@ def automated(predictions: Predictions, threshold: float, *, n_bins: int = DEFAU
 
 
 @dataclass(frozen=True)
+class Tie:
+    """Many cases with the same confidence: a threshold automates all of them or none.
+
+    `below` is the share of the cases that can be automated without them, `upto` the share with them.
+    """
+
+    confidence: float
+    cases: int
+    below: float
+    upto: float
+
+
+def largest_tie(predictions: Predictions, *, least: float = 0.05) -> Tie | None:
+    """The confidence that most cases share; None if fewer than a share of `least` do."""
+    values, counts = np.unique(predictions.confidence, return_counts=True)
+    place = int(counts.argmax())
+    cases = len(predictions)
+    if counts[place] < max(2, least * cases):
+        return None
+    above = int(counts[place + 1 :].sum())
+    count = int(counts[place])
+    return Tie(float(values[place]), count, above / cases, (above + count) / cases)
+
+
+@dataclass(frozen=True)
 class Bands:
     """What chance does to a reliability diagram; arrays of shape (n_bins,), NaN in empty bins.
 
