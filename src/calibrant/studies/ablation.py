@@ -107,10 +107,13 @@ def ablation_table(name: str, results: Results) -> Table:
         rows.append((_short(name, row.label), percent(row["validation_ece"]), *test, seen))
     chosen = results.rows.index(choose_by_validation(results))
     best = (frozenset(), frozenset({chosen}), *(frozenset[int]() for _ in _COLUMNS[1:]))
-    seeds = max(len(row.seeds) for row in results.rows)
+    counts = [len(row.seeds) for row in results.rows]
+    seeds = counted(max(counts), "seed")
+    if min(counts) < max(counts):
+        seeds = f"{min(counts)} to {seeds} per row"
     caption = (
         "In percent. Marked: the lowest validation ECE, which is how a value is chosen; the other columns are about "
-        f"the test set and have no say. {counted(seeds, 'seed')}; ± as in the other tables."
+        f"the test set and have no say. {seeds}; ± as in the other tables."
         f"{left_out(results)}"
     )
     title = f"{results.data}, {results.model}: {name}"
