@@ -1,7 +1,7 @@
 """How much faster are several trainings at once on one device? Prints images per second, each and in sum.
 
     nvidia-cuda-mps-control -d      # lets processes share the GPU at the same moment
-    python benchmarks/together.py [--jobs 1 4 6 9] [--model resnet32] [--unfused | --tuned] [--seconds 6]
+    python benchmarks/together.py [--jobs 1 4 6 9] [--model resnet32] [--seconds 6]
 
 A small network leaves most of a large GPU idle between its kernels; `calibrant compare --jobs N` fills it with other
 runs. Images are random bytes, as in engine.py. Measuring begins when every process has compiled and warmed up.
@@ -21,11 +21,9 @@ from calibrant.training.setup import Setup, make_fabric
 from engine import nothing, random_set, wait
 
 
-def train_for(seconds: float, model: str, engine: dict[str, bool], ready: Barrier, results: "Queue[float]") -> None:
+def train_for(seconds: float, model: str, ready: Barrier, results: "Queue[float]") -> None:
     """Train until the time is over and report images per second."""
-    recipe = Recipe().changed(
-        {"epochs": 100, "data.name": "cifar10", "model.name": model, "method.name": "flsd+h", **engine}
-    )
+    recipe = Recipe().changed({"epochs": 100, "data.name": "cifar10", "model.name": model, "method.name": "flsd+h"})
     setup = Setup(recipe, make_fabric(recipe), TrainingData.make(recipe, random_set(11_378)))
     setup.network.train()
 
@@ -51,8 +49,7 @@ def together(jobs: int, options: argparse.Namespace) -> list[float]:
     """Speeds of so many processes, each training its own network."""
     context = multiprocessing.get_context("spawn")
     ready, results = context.Barrier(jobs), context.Queue()
-    engine = {"engine.fuse": not options.unfused, "engine.tune": options.tuned}
-    arguments = (options.seconds, options.model, engine, ready, results)
+    arguments = (options.seconds, options.model, ready, results)
     processes = [context.Process(target=train_for, args=arguments) for _ in range(jobs)]
     for process in processes:
         process.start()
@@ -68,9 +65,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, nargs="+", default=[1, 4, 6, 9] if torch.cuda.is_available() else [1, 2])
     parser.add_argument("--model", default="resnet32")
-    ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--unfused", action="store_true", help="capture the step without compiling it")
-    ways.add_argument("--tuned", action="store_true", help="let the compiler time kernels of its own (engine.tune)")
     parser.add_argument("--seconds", type=float, default=6.0)
     options = parser.parse_args()
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if torch.cuda.is_available() else 'CPU'}")
