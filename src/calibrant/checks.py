@@ -27,10 +27,10 @@ def number(argument: str, value: object) -> float:
         raise invalid(argument, "be a number that floating point can hold", "a larger one") from error
 
 
-def not_negative(argument: str, value: object, way_out: str = "") -> float:
+def not_negative(argument: str, value: object, hint: str = "") -> float:
     """Check a finite number of at least 0."""
     if not 0 <= number(argument, value) < math.inf:
-        raise invalid(argument, "be finite and not negative", value, way_out)
+        raise invalid(argument, "be finite and not negative", value, hint)
     return number(argument, value)
 
 
@@ -44,18 +44,18 @@ def positive(argument: str, value: object) -> float:
 def fraction(argument: str, value: object, *, ends: bool = False) -> float:
     """Check a number strictly between 0 and 1. With `ends`, 0 and 1 are allowed too."""
     share = number(argument, value)
-    way_out = "It is a fraction: 0.95, not 95."
+    hint = "It is a fraction: 0.95, not 95."
     if ends and not 0 <= share <= 1:
-        raise invalid(argument, "lie in 0..1", value, way_out)
+        raise invalid(argument, "lie in 0..1", value, hint)
     if not ends and not 0 < share < 1:
-        raise invalid(argument, "lie strictly between 0 and 1", value, way_out)
+        raise invalid(argument, "lie strictly between 0 and 1", value, hint)
     return share
 
 
-def whole(argument: str, value: object, least: int, way_out: str = "") -> int:
+def whole(argument: str, value: object, least: int, hint: str = "") -> int:
     """Check a whole number of at least `least`, also NumPy's."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise invalid(argument, f"be a whole number of at least {least}", repr(value), way_out)
+        raise invalid(argument, f"be a whole number of at least {least}", repr(value), hint)
     return int(value)
 
 
@@ -75,20 +75,20 @@ def labels(
         found = as_array(argument, values)
     _check_label_shape(argument, tuple(found.shape), rows)
     if not _is_integer(found):
-        way_out = "Pass class indices, which are counted from 0."
+        hint = "Pass class indices, which are counted from 0."
         if not is_tensor(found) and found.dtype.kind in "USTO":  # text, also that of pandas
             # Not np.unique: if a class has no row, it numbers the others wrongly.
-            way_out = "Number names by their place among the classes: [class_names.index(name) for name in names]."
-        raise invalid(argument, "be integers", f"dtype {found.dtype}", way_out)
+            hint = "Number names by their place among the classes: [class_names.index(name) for name in names]."
+        raise invalid(argument, "be integers", f"dtype {found.dtype}", hint)
     if n_classes is not None:
         outside = (found < 0) | (found >= n_classes)
         if bool(outside.any()):
             row = int(outside.nonzero()[0][0])
-            way_out = ""
+            hint = ""
             if found[row] < 0:
-                way_out = "Leave rows without a label out."
+                hint = "Leave rows without a label out."
             rule = f"lie in 0..{n_classes - 1} for {n_classes} classes"
-            raise invalid(argument, rule, f"{found[row].item()} in row {row}", way_out)
+            raise invalid(argument, rule, f"{found[row].item()} in row {row}", hint)
     checked: NDArray[Any] | Tensor = found
     return checked
 
@@ -99,12 +99,12 @@ def _check_label_shape(argument: str, shape: tuple[int, ...], rows: int | None) 
     rule = "hold one label per row, at least one"
     if rows:
         rule = f"hold one label per row, {rows} in all"
-    way_out = ""
+    hint = ""
     if shape == (rows, 1):
-        way_out = "Flatten them."
+        hint = "Flatten them."
     elif len(shape) == 2:
-        way_out = "Of one-hot rows take the argmax."
-    raise invalid(argument, rule, f"shape {shape}", way_out)
+        hint = "Of one-hot rows take the argmax."
+    raise invalid(argument, rule, f"shape {shape}", hint)
 
 
 def _is_integer(values: Any) -> bool:
@@ -134,8 +134,8 @@ def as_array(argument: str, values: Any) -> NDArray[Any]:
     try:
         return np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:  # rows of different lengths, a dataset
-        way_out = "Give numbers alone, in rows of equal length."
-        raise invalid(argument, "be a rectangular array", type(values).__name__, way_out) from error
+        hint = "Give numbers alone, in rows of equal length."
+        raise invalid(argument, "be a rectangular array", type(values).__name__, hint) from error
 
 
 def require_tensor(argument: str, value: object) -> None:

@@ -42,14 +42,14 @@ class CalibrantWarning(UserWarning):
 _LONGEST_VALUE = 300
 
 
-def invalid(argument: str, rule: str, value: object, way_out: str = "") -> InvalidInput:
+def invalid(argument: str, rule: str, value: object, hint: str = "") -> InvalidInput:
     """Build the error for a broken rule.
 
     Args:
         argument: What the user passed: a parameter, a column, a file.
         rule: What must hold, as a phrase after "must".
         value: The value instead, shown in one line, and cut if it is long.
-        way_out: One sentence on what to do; empty if the rule says it.
+        hint: One sentence on what to do; empty if the rule says it.
 
     >>> str(invalid("alpha", "be positive", -1.0, "The paper uses 0.005."))
     'alpha must be positive, got -1.0. The paper uses 0.005.'
@@ -58,7 +58,7 @@ def invalid(argument: str, rule: str, value: object, way_out: str = "") -> Inval
     if len(shown) > _LONGEST_VALUE:
         shown = f"{shown[:_LONGEST_VALUE]}..."
     message = f"{argument} must {rule}, got {shown}."
-    return InvalidInput(f"{message} {way_out}".strip())
+    return InvalidInput(f"{message} {hint}".strip())
 
 
 @contextmanager

@@ -39,7 +39,7 @@ except ImportError:  # Windows has msvcrt instead
 
 def output_error(path: str | Path, error: OSError) -> OutputError:
     """Translate an error of the operating system into a message that says what to do."""
-    way_out = {
+    hint = {
         errno.ENOSPC: "The disk is full: free some space, then try again (a training goes on with --resume).",
         errno.EDQUOT: "The disk quota is used up: free some space, then try again (a training goes on with --resume).",
         errno.EACCES: "No permission to write there: choose another folder or change its permissions.",
@@ -48,7 +48,7 @@ def output_error(path: str | Path, error: OSError) -> OutputError:
         errno.ENOTDIR: "A part of the path is a file, not a folder: choose another path.",
         errno.EISDIR: "The path is a folder: choose a file name.",
     }.get(error.errno or 0, f"The system says: {error.strerror or error}.")
-    return OutputError(f"cannot write {path}. {way_out}")
+    return OutputError(f"cannot write {path}. {hint}")
 
 
 def as_path(path: Any, name: str = "path") -> Path:

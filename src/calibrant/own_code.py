@@ -186,8 +186,8 @@ def _require(name: str, expected: str | None, *, trusted: bool) -> list[tuple[st
     modules = _runs(module)
     found = modules[-1][1]
     if expected is not None and found != expected:
-        way_out = "Bring that code back, or begin a new run."
-        raise invalid(f"your own {module}", f"be {in_words(expected)}", in_words(found), way_out)
+        hint = "Bring that code back, or begin a new run."
+        raise invalid(f"your own {module}", f"be {in_words(expected)}", in_words(found), hint)
     if trusted:
         _trust(modules)
     known = _trusted | _remembered()
@@ -245,12 +245,12 @@ def load(name: str, *, kind: str = "code", expected: str | None = None, trusted:
     wanted = getattr(found, attribute, None)
     if wanted is None or not callable(wanted):
         known = [key for key, value in vars(found).items() if callable(value) and not key.startswith("_")]
-        way_out = ""
+        hint = ""
         if known:
-            way_out = did_you_mean(attribute, known)
+            hint = did_you_mean(attribute, known)
         # Which file, because another module may have the same name: a random.py of yours is not the one Python takes.
         where = getattr(found, "__file__", None) or module
-        raise invalid(f"{kind} {module}:{attribute}", f"name a function or class in {where}", repr(attribute), way_out)
+        raise invalid(f"{kind} {module}:{attribute}", f"name a function or class in {where}", repr(attribute), hint)
     result: Callable[..., Any] = wanted
     return result
 

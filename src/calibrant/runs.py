@@ -113,8 +113,8 @@ class RunFolder(Displayed):
     def predictions(self, split: Split, *, best: bool = False) -> Predictions:
         """Predictions of the finished model, or of its best epoch if the recipe's `select` asks for it."""
         if best and self.settings.get("select", "last") == "last":
-            way_out = 'Train with select = "best:error", "best:nll" or "best:scaled-nll".'
-            raise InvalidInput(f"run {self.path} kept the predictions of its last epoch alone. {way_out}")
+            hint = 'Train with select = "best:error", "best:nll" or "best:scaled-nll".'
+            raise InvalidInput(f"run {self.path} kept the predictions of its last epoch alone. {hint}")
         return Predictions.load(self.existing_predictions(split, best=best))
 
     def policy(self) -> Policy | None:
@@ -128,9 +128,9 @@ class RunFolder(Displayed):
         own = (self.predictions_path("val"), self.predictions_path("test"))
         made = {sha256_of(path) for path in own if path.is_file()}
         if fitted - made - {None}:
-            way_out = f"Fit it again (calibrant calibrate {self.path}), or move it away."
+            hint = f"Fit it again (calibrant calibrate {self.path}), or move it away."
             got = "one fitted on other predictions, perhaps of an earlier training"
-            raise invalid(str(self.policy_path), "be fitted on predictions of its run", got, way_out)
+            raise invalid(str(self.policy_path), "be fitted on predictions of its run", got, hint)
         return policy
 
     def audit(self) -> "PruningAudit | None":

@@ -220,7 +220,7 @@ def test_intervals_come_by_default_where_they_are_quick(calibrant, saved, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("text", "way_out"),
+    ("text", "hint"),
     [
         ("target,cat,dog\ncat,0.5,0.5\n", "or predicted=COLUMN,confidence=COLUMN."),
         ("target,score\n1,0.5\n", "name the column of that class: --columns predicted=COLUMN."),
@@ -230,30 +230,30 @@ def test_intervals_come_by_default_where_they_are_quick(calibrant, saved, tmp_pa
         ("target,prob_k\xe4tzchen,prob_dog\n0,0.5,0.5\n", "Save the table again as UTF-8; Excel calls that CSV UTF-8."),
     ],
 )
-def test_what_beginners_hand_in_is_answered_with_the_file_and_a_way_out(calibrant, tmp_path, text, way_out):
+def test_what_beginners_hand_in_is_answered_with_the_file_and_a_hint(calibrant, tmp_path, text, hint):
     path = tmp_path / "mine.csv"
     path.write_text(text, encoding="latin-1")
     code, out, err = calibrant("evaluate", path)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"calibrant: {path}")
-    assert err.endswith(f"{way_out}\n")
+    assert err.endswith(f"{hint}\n")
 
 
 @pytest.mark.parametrize(
-    ("arrays", "way_out"),
+    ("arrays", "hint"),
     [
         ({"x": np.zeros((2, 3))}, "numpy.savez(file, logits=..., targets=...)."),
         ({"logits": np.zeros((2, 3)), "targets": np.eye(3)[:2]}, "Of one-hot rows take the argmax."),
         ({"logits": np.zeros((2, 3)), "targets": np.array([0.0, 1.0])}, "targets.astype(int)."),
     ],
 )
-def test_arrays_that_are_not_what_is_read_are_answered_so_too(calibrant, tmp_path, arrays, way_out):
+def test_arrays_that_are_not_what_is_read_are_answered_so_too(calibrant, tmp_path, arrays, hint):
     path = tmp_path / "mine.npz"
     np.savez(path, **arrays)
     code, _, err = calibrant("evaluate", path)
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith(f"calibrant: {path}")
-    assert err.endswith(f"{way_out}\n")
+    assert err.endswith(f"{hint}\n")
 
 
 def test_what_is_missing_is_said_to_be_missing(calibrant, tmp_path):

@@ -336,7 +336,7 @@ def test_every_meter_is_one():
 
 
 @pytest.mark.parametrize(
-    ("kind", "shape", "way_out", "rows"),
+    ("kind", "shape", "hint", "rows"),
     [
         ("probabilities", (6,), "torch.stack([1 - p, p], dim=1)", lambda p: torch.stack([1 - p, p], dim=1)),
         (
@@ -349,7 +349,7 @@ def test_every_meter_is_one():
         ("logits", (2, 4, 3), "logits.flatten(0, -2) and targets.flatten()", lambda z: z.flatten(0, -2)),
     ],
 )
-def test_the_way_out_of_a_wrong_shape_leads_out(kind, shape, way_out, rows):
+def test_the_way_out_of_a_wrong_shape_leads_out(kind, shape, hint, rows):
     generator = torch.Generator().manual_seed(0)
     scores = torch.rand(shape, generator=generator)
     places = shape[:1] + shape[2:] if len(shape) == 4 else shape[:2]
@@ -357,7 +357,7 @@ def test_the_way_out_of_a_wrong_shape_leads_out(kind, shape, way_out, rows):
     meter = i.CalibrationError(kind=kind)
     with pytest.raises(InvalidInput, match=r"must have shape \(n, K\)") as caught:
         meter.update(scores, targets)
-    assert way_out in str(caught.value)
+    assert hint in str(caught.value)
     meter.update(rows(scores), targets.flatten())
     assert int(meter.counts.sum()) == targets.numel()
 

@@ -98,20 +98,20 @@ def test_top_of_equal_logits_is_the_first_class_as_argmax_has_it():
 
 
 @pytest.mark.parametrize(
-    ("shape", "way_out", "rows"),
+    ("shape", "hint", "rows"),
     [
         ((2, 4, 3, 5), "logits.movedim(1, -1).flatten(0, -2)", lambda z: z.movedim(1, -1).flatten(0, -2)),
         ((2, 3, 4), "logits.flatten(0, -2) and targets.flatten()", lambda z: z.flatten(0, -2)),
         ((6,), "torch.stack([torch.zeros_like(z), z], dim=1)", lambda z: torch.stack([torch.zeros_like(z), z], dim=1)),
     ],
 )
-def test_the_way_out_leads_out(shape, way_out, rows):
+def test_the_way_out_leads_out(shape, hint, rows):
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(shape, generator=generator)
     places = shape[:1] + shape[2:] if len(shape) == 4 else shape[:2]
     targets = torch.randint(0, 2, places, generator=generator)
     with pytest.raises(InvalidInput) as caught:
         CrossEntropy()(logits, targets)
-    assert way_out in str(caught.value)
+    assert hint in str(caught.value)
     expected = nn.functional.cross_entropy(rows(logits), targets.flatten())
     torch.testing.assert_close(CrossEntropy()(rows(logits), targets.flatten()), expected)

@@ -36,7 +36,7 @@ def end(launcher):
 
 def test_killed_processes_end_the_others_and_the_run_continues_exactly(children, tmp_path, assert_same_run):
     folder = tmp_path / "run"
-    way_out = f"ontinue with: calibrant train --resume {folder}"
+    hint = f"ontinue with: calibrant train --resume {folder}"
 
     launcher = children.start("train", *_SETTINGS, "--out", folder)
     in_its_epochs(launcher)
@@ -46,7 +46,7 @@ def test_killed_processes_end_the_others_and_the_run_continues_exactly(children,
     os.killpg(launcher.pid, signal.SIGINT)  # as a terminal does
     code, lines = end(launcher)
     assert code == 130
-    assert lines == ["nll on digits with tiny, 120 epochs, seed 0", f"calibrant: stopped; c{way_out}"]
+    assert lines == ["nll on digits with tiny, 120 epochs, seed 0", f"calibrant: stopped; c{hint}"]
 
     for victim in (0, 1):
         launcher = children.start("train", "--resume", folder)
@@ -54,7 +54,7 @@ def test_killed_processes_end_the_others_and_the_run_continues_exactly(children,
         code, (begun, lost) = end(launcher)
         assert code == 2
         assert "going on after epoch" in begun
-        assert lost == f"calibrant: process {victim} (SIGKILL) of this run ended before the run did. C{way_out}"
+        assert lost == f"calibrant: process {victim} (SIGKILL) of this run ended before the run did. C{hint}"
 
     launcher = children.start("train", "--resume", folder)
     in_its_epochs(launcher)

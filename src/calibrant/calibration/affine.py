@@ -413,6 +413,6 @@ def stratified_folds(targets: Integers, folds: int, seed: int) -> Integers:
         rest = targets[fold != held_out]
         if len(rest) == len(targets) or len(rest) == 0 or (rest == rest[0]).all():
             rule = f"hold enough cases of two classes for {folds} folds"
-            way_out = "Use more cases or fewer folds, or a method that is not cross-validated, such as temperature."
-            raise invalid("targets", rule, f"{len(targets)} cases", way_out)
+            hint = "Use more cases or fewer folds, or a method that is not cross-validated, such as temperature."
+            raise invalid("targets", rule, f"{len(targets)} cases", hint)
     return fold

@@ -190,8 +190,8 @@ class Calibrator(ABC):
         if isinstance(logits, Predictions):
             provenance = Provenance.of(logits)
             if not logits.has_all_classes and getattr(self, "mode", None) == "top-label":
-                way_out = f"Use {self.method}, which then calibrates this confidence."
-                raise invalid("method", "not be a top-label one for a class and its confidence", self.method, way_out)
+                hint = f"Use {self.method}, which then calibrates this confidence."
+                raise invalid("method", "not be a top-label one for a class and its confidence", self.method, hint)
         matrix, classes, case_weights = check_fit(logits, targets, weights)
         self.provenance_ = provenance
         self.n_classes_, self.identity_ = matrix.shape[1], True
@@ -252,8 +252,8 @@ class Calibrator(ABC):
         """
         fitted = self.provenance_.kind
         if self.depends_on_level and not self.identity_ and fitted not in (None, kind):
-            way_out = "Use predictions of that kind, or temperature, beta or dirichlet, which do not depend on it."
-            raise invalid("predictions", f"be {fitted}, as {self.method} scaling was fitted on", kind, way_out)
+            hint = "Use predictions of that kind, or temperature, beta or dirichlet, which do not depend on it."
+            raise invalid("predictions", f"be {fitted}, as {self.method} scaling was fitted on", kind, hint)
 
     def transform(self, logits: ArrayT) -> ArrayT:
         """Calibrated probabilities, shape (n, K), rows sum to 1."""
@@ -315,9 +315,9 @@ class Calibrator(ABC):
             total += mean_nll(self._block(logits[rows]), targets[rows], weights[rows]) * len(targets[rows])
         return total / len(targets)
 
-    def _refuse_unfitted(self, way_out: str = "call fit(logits, targets) or load(path) first") -> None:
+    def _refuse_unfitted(self, hint: str = "call fit(logits, targets) or load(path) first") -> None:
         if not hasattr(self, "summary_"):
-            raise InvalidInput(f"this {type(self).__name__} is not fitted yet: {way_out}.")
+            raise InvalidInput(f"this {type(self).__name__} is not fitted yet: {hint}.")
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 (scikit-learn's signature)
         """Constructor parameters by name."""
@@ -420,19 +420,17 @@ def check_logits(logits: Any, classes: int | None = None) -> Matrix:
     matrix = as_array("logits", logits)
     if matrix.ndim != 2 or matrix.shape[0] == 0 or matrix.shape[1] < 2:
         rule = "have shape (cases, classes) with at least 1 case and 2 classes"
-        way_out = ""
+        hint = ""
         if matrix.ndim == 1 or matrix.shape[1:] == (1,):
-            way_out = (
-                "One logit z of a binary classifier is the same as two: np.stack([0 * z, z], axis=1) with z of (n,)."
-            )
-        raise invalid("logits", rule, matrix.shape, way_out)
+            hint = "One logit z of a binary classifier is the same as two: np.stack([0 * z, z], axis=1) with z of (n,)."
+        raise invalid("logits", rule, matrix.shape, hint)
     if matrix.dtype.kind not in "iuf":
         raise invalid("logits", "be floating-point numbers", matrix.dtype)
     if matrix.dtype not in (np.float32, np.float64):  # half precision, whole numbers, the other byte order
         matrix = matrix.astype({np.dtype(np.float16): np.float32}.get(matrix.dtype, np.float64))
     if classes is not None and matrix.shape[1] != classes:
-        rule, way_out = f"have {classes} columns", "Fit a calibrator on predictions with the same classes."
-        raise invalid("logits", f"{rule}, one for each class of the fit set", f"{matrix.shape[1]} columns", way_out)
+        rule, hint = f"have {classes} columns", "Fit a calibrator on predictions with the same classes."
+        raise invalid("logits", f"{rule}, one for each class of the fit set", f"{matrix.shape[1]} columns", hint)
     fine = np.abs(matrix) <= _LARGEST  # False for NaN too
     if not fine.all():
         row = int(np.argmin(fine.all(axis=1)))
@@ -464,12 +462,12 @@ def check_fit(logits: Any, targets: Any, weights: Any = None) -> tuple[Matrix, I
         used = values > 0
         matrix, classes, case_weights = matrix[used], classes[used], values[used].astype(np.float64)
     if (classes == classes[0]).all():
-        way_out = "A calibrator learns from cases that differ: fit on a sample of the whole stream."
+        hint = "A calibrator learns from cases that differ: fit on a sample of the whole stream."
         got = f"class {classes[0]} in all {len(classes)} cases"
-        raise invalid("targets", "hold at least two classes", got, way_out)
+        raise invalid("targets", "hold at least two classes", got, hint)
     if _all_rows_agree(matrix):
-        way_out = "The model ignores its input, which no calibrator can repair: check its weights and its inputs."
-        raise invalid("logits", "differ between cases", "the same prediction in every row", way_out)
+        hint = "The model ignores its input, which no calibrator can repair: check its weights and its inputs."
+        raise invalid("logits", "differ between cases", "the same prediction in every row", hint)
     warn_if_probabilities(matrix, stacklevel=4)
     return matrix, classes, case_weights
 

@@ -129,10 +129,8 @@ def make_calibrator(name: str) -> Calibrator:
     if name == PlattScaling.method:  # for two classes, or a class and its score
         return PlattScaling()
     if name == "sigmoid":  # scikit-learn's default
-        way_out = (
-            "Of two classes 'platt' is the sigmoid. For more, 'beta' is the nearest; 'temperature' is the default."
-        )
-        raise invalid("method", "be a known one", repr(name), way_out)
+        hint = "Of two classes 'platt' is the sigmoid. For more, 'beta' is the nearest; 'temperature' is the default."
+        raise invalid("method", "be a known one", repr(name), hint)
     if not isinstance(name, str) or name not in METHODS:
         raise invalid("method", "be a known one", repr(name), did_you_mean(str(name), [*METHODS, "platt"]))
     return METHODS[name]()

@@ -79,8 +79,8 @@ def _corrected(probabilities: Floats, ratio: Floats) -> Floats:
     total = weighted.sum(axis=1, keepdims=True)
     if not (total > 0).all():
         row = int(np.flatnonzero(total[:, 0] <= 0)[0])
-        way_out = "A class whose share is 0 cannot be certain: calibrate first."
-        raise invalid("probabilities", "leave something for classes that occur", f"none in row {row}", way_out)
+        hint = "A class whose share is 0 cannot be certain: calibrate first."
+        raise invalid("probabilities", "leave something for classes that occur", f"none in row {row}", hint)
     return np.asarray(weighted / total)
 
 

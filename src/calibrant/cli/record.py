@@ -48,5 +48,5 @@ def record(
     if as_json:
         say_json(records)
     if unfinished:
-        way_out = "Continue them with: calibrant train --resume RUN"
-        raise InvalidInput(f"not finished, so not recorded: {', '.join(unfinished)}. {way_out}")
+        hint = "Continue them with: calibrant train --resume RUN"
+        raise InvalidInput(f"not finished, so not recorded: {', '.join(unfinished)}. {hint}")

@@ -238,11 +238,11 @@ class Policy(Displayed):
         if known.fitted_on is None or known.fitted_on != origin.sha256:
             return predictions
         if known.part is None:
-            way_out = (
+            hint = (
                 "Fit the calibrator on a share of them (calibrant calibrate --share 0.2, or calibrant route fit "
                 "--calibrate), or use other cases."
             )
-            raise invalid("predictions", "have cases that the calibrator was not fitted on", "its own cases", way_out)
+            raise invalid("predictions", "have cases that the calibrator was not fitted on", "its own cases", hint)
         parts = predictions.split(known.part.share, seed=known.part.seed, clusters=known.part.clusters)
         return parts[1 - known.part.index]
 
@@ -430,10 +430,8 @@ def fit_policy(
             share = temperature_share(len(predictions))
         clusters = options.get("clusters")
         if clusters is not None and not isinstance(clusters, str):
-            way_out = "Put the clusters into a column: Predictions(..., extras={'patient': values})."
-            raise invalid(
-                "clusters", "name a column, so that cases of one cluster are split together", "values", way_out
-            )
+            hint = "Put the clusters into a column: Predictions(..., extras={'patient': values})."
+            raise invalid("clusters", "name a column, so that cases of one cluster are split together", "values", hint)
         some, rest = predictions.split(share, seed=seed, clusters=clusters)
         calibrator = fit_calibrator(some, calibrator, seed=seed).calibrator
     stated = predictions

@@ -175,8 +175,8 @@ def _open(
     known = [column for column in opened.extras if column not in _COLUMNS]
     for name in keep:
         if name not in known:
-            way_out = did_you_mean(name, known) if known else "There are no other columns."
-            raise invalid("keep", f"name columns of {opened.where} that decisions have not", repr(name), way_out)
+            hint = did_you_mean(name, known) if known else "There are no other columns."
+            raise invalid("keep", f"name columns of {opened.where} that decisions have not", repr(name), hint)
     if policy.calibrator is not None:
         path = Path(source)
         policy.refuse_calibrated(Origin(path, calibrated_by=calibrated_by(path)))

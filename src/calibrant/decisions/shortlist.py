@@ -108,16 +108,16 @@ class Shortlist(Part):
 
     def check_fits(self, rule: RoutingRule) -> None:
         """Refuse a rule with other classes or thresholds: it sends other cases to a person."""
-        way_out = "Choose the shortlist with this rule."
+        hint = "Choose the shortlist with this rule."
         if self.n_classes != rule.n_classes:
-            raise invalid("n_classes of the shortlist", f"be the rule's ({rule.n_classes})", self.n_classes, way_out)
+            raise invalid("n_classes of the shortlist", f"be the rule's ({rule.n_classes})", self.n_classes, hint)
         if self.class_names != rule.class_names:
             theirs = shortened(rule.class_names or ("none",))
             ours = shortened(self.class_names or ("none",))
-            raise invalid("class_names of the shortlist", f"be the rule's ({theirs})", ours, way_out)
+            raise invalid("class_names of the shortlist", f"be the rule's ({theirs})", ours, hint)
         reader = self.reader()
         if not np.array_equal(reader.thresholds, rule.thresholds) or reader.score != rule.score:
-            raise invalid("thresholds of the shortlist", "be the rule's", "those of another rule or of none", way_out)
+            raise invalid("thresholds of the shortlist", "be the rule's", "those of another rule or of none", hint)
 
     def reader(self) -> RoutingRule:
         """A rule that sends to a person what the promise is for; it also checks scores."""
@@ -270,9 +270,9 @@ def _least_of_candidates(predictions: Predictions, scores: NDArray[np.float64], 
     """The confidence from which on further candidates are listed. Nobody can list a class that no candidate names."""
     if rank == 0 or scores[rank - 1] == -np.inf:
         named = int((scores > -np.inf).sum())
-        way_out = "Promise a smaller share, or use more cases or more candidates."
+        hint = "Promise a smaller share, or use more cases or more candidates."
         rule = f"name the true class often enough to promise {coverage:g} of the cases"
-        raise invalid("candidates", rule, f"{named:,} of {len(scores):,} cases that go to a person", way_out)
+        raise invalid("candidates", rule, f"{named:,} of {len(scores):,} cases that go to a person", hint)
     if scores[rank - 1] == np.inf:  # the predicted class is enough: only the surest of the others are listed
         return float(candidates(predictions)[0][:, 1:].max(initial=0.0))
     return float(scores[rank - 1])

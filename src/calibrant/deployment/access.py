@@ -163,9 +163,9 @@ def read_token(path: str | Path) -> str:
     token = content.decode("latin-1").strip()
     if not _TOKEN.fullmatch(token):
         rule = "hold one line of 16 to 512 letters, digits and ._~+/=-"
-        way_out = 'Make one with: python -c "import secrets; print(secrets.token_urlsafe())".'
+        hint = 'Make one with: python -c "import secrets; print(secrets.token_urlsafe())".'
         # The content may be a secret, so it is not shown.
-        raise invalid(f"token file {path}", rule, "other text", way_out)
+        raise invalid(f"token file {path}", rule, "other text", hint)
     return token
 
 

@@ -156,8 +156,8 @@ class Database:
             found = _identity(path)
             if found != opened:
                 what = "was deleted or moved" if found is None else "was replaced by another file"
-                way_out = "Nothing was logged. Put the file back, or restart the service to begin a new log."
-                raise OutputError(f"decision log {path} {what} after it was opened. {way_out}")
+                hint = "Nothing was logged. Put the file back, or restart the service to begin a new log."
+                raise OutputError(f"decision log {path} {what} after it was opened. {hint}")
 
     def create_tables(self, about: dict[str, Any]) -> None:
         """Make the tables of a new log and note its model, unless another process has."""

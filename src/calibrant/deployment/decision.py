@@ -191,8 +191,8 @@ _AS_JSON = tuple(COLUMNS.keys() - dict(_SIMPLE).keys())
 def check_names(names: Collection[str]) -> None:
     """Refuse to make columns of more extras than fit into memory."""
     if len(names) > _MOST_NAMES:
-        rule, way_out = f"have at most {_MOST_NAMES:,} names", "Say which ones to read: extras=[...]."
-        raise invalid("extras of the decision log", rule, f"{len(names):,}", way_out)
+        rule, hint = f"have at most {_MOST_NAMES:,} names", "Say which ones to read: extras=[...]."
+        raise invalid("extras of the decision log", rule, f"{len(names):,}", hint)
 
 
 @dataclass(frozen=True)

@@ -115,8 +115,8 @@ class DecisionLog:
         if row.format != FORMAT:
             raise invalid("decision log", f"have format {FORMAT}", row.format, "Use the calibrant that wrote it.")
         if model is not None and row.model != model:
-            other, way_out = f"one of {str(row.model)[:12]}...", "Begin another log for another model."
-            raise invalid("decision log", f"be one of the model {model[:12]}...", other, way_out)
+            other, hint = f"one of {str(row.model)[:12]}...", "Begin another log for another model."
+            raise invalid("decision log", f"be one of the model {model[:12]}...", other, hint)
         self._database.check_integrity()
         self.model: str = row.model
         self.n_classes: int = whole("n_classes of the decision log", row.n_classes, 2)

@@ -275,9 +275,9 @@ def _check_decisions(
     if len(differing):
         row = int(differing[0])
         word = "auto" if automate[row] else "review"
-        way_out = f"{len(differing):,} of {len(automate):,} differ: name the rule that decided."
+        hint = f"{len(differing):,} of {len(automate):,} differ: name the rule that decided."
         got = f"{word} at confidence {confidence[row]:.6g} in row {row}"
-        raise invalid("decisions", "be those of this rule", got, way_out)
+        raise invalid("decisions", "be those of this rule", got, hint)
 
 
 def _check_distinct(ids: NDArray[Any]) -> None:
@@ -313,8 +313,8 @@ def _texts(block: LoggedDecisions, name: str) -> NDArray[Any]:
 
 def _unknown_column(name: str, columns: Iterable[str]) -> InvalidInput:
     known = list(columns)
-    way_out = did_you_mean(name, known) if known else "There are no other columns."
-    return invalid("groups", "be a column of the cases", repr(name), way_out)
+    hint = did_you_mean(name, known) if known else "There are no other columns."
+    return invalid("groups", "be a column of the cases", repr(name), hint)
 
 
 def is_log(source: str | Path) -> bool:
@@ -353,8 +353,8 @@ def read_stream(
     """
     if is_log(source):
         if labels is not None:
-            way_out = "Add them with DecisionLog.label_all, or with calibrant serve's own address for labels."
-            raise invalid("labels", "be left out for a log, which holds its labels", str(labels), way_out)
+            hint = "Add them with DecisionLog.label_all, or with calibrant serve's own address for labels."
+            raise invalid("labels", "be left out for a log, which holds its labels", str(labels), hint)
         with DecisionLog(source) as log:
             return Stream.of_log(log, policy, extras=extras)
     path = as_path(source, "source")
@@ -554,8 +554,8 @@ def _classes(cells: Iterable[Any], names: tuple[str, ...], where: str) -> list[i
     for row, cell in enumerate(cells):
         text = _text(cell)
         if text not in numbers:
-            got, way_out = f"{text[:40]!r} in row {row}", did_you_mean(text, names)
-            raise invalid(f"{where}: label", "be a class of the rule", got, way_out)
+            got, hint = f"{text[:40]!r} in row {row}", did_you_mean(text, names)
+            raise invalid(f"{where}: label", "be a class of the rule", got, hint)
         classes.append(numbers[text])
     return classes
 

@@ -71,12 +71,12 @@ class Contents:
         """Refuse a calibrator that was fitted on another kind of scores, and thresholds per group."""
         rule = self.policy.rule
         if isinstance(rule, RoutingRule) and rule.group_thresholds is not None:
-            way_out = "Use calibrant route apply, or a rule with one threshold for all groups (--groups)."
-            raise invalid("policy", "decide without the group of a case", f"a threshold per {rule.groups!r}", way_out)
+            hint = "Use calibrant route apply, or a rule with one threshold for all groups (--groups)."
+            raise invalid("policy", "decide without the group of a case", f"a threshold per {rule.groups!r}", hint)
         if isinstance(rule, RoutingRule) and not is_bounded(rule.score):
-            way_out = "Use calibrant route apply, or fit a rule with --score auto."
+            hint = "Use calibrant route apply, or fit a rule with --score auto."
             wanted = "rank by a score that can be computed from the scores of all classes"
-            raise invalid("policy", wanted, f"the score {score_name(rule.score)!r}", way_out)
+            raise invalid("policy", wanted, f"the score {score_name(rule.score)!r}", hint)
         if self.policy.calibrator is not None:
             self.policy.calibrator.refuse_other_kind(self.kind)
 

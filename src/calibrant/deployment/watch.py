@@ -170,8 +170,8 @@ def watch(
     rule = stream.rule
     promises = _promises(stream)
     if not promises and reference is None:
-        way_out = "Pass the cases that it was chosen on: then the stream can be compared with them."
-        raise invalid("rule", "promise something if no reference is given", "one without a promise", way_out)
+        hint = "Pass the cases that it was chosen on: then the stream can be compared with them."
+        raise invalid("rule", "promise something if no reference is given", "one without a promise", hint)
     if groups is None and stream.part is not None:
         groups = stream.part[0]
     elif groups is None and getattr(rule, "groups", None) in stream.extras:

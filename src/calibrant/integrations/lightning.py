@@ -120,8 +120,8 @@ class PruningCallback(pl.Callback):
         """Move the tables to the module's device and check the options."""
         every = getattr(trainer, "reload_dataloaders_every_n_epochs", 0)  # set, but not declared
         if every != 1:
-            way_out = "Lightning counts the batches of an epoch only when it loads the loader."
-            raise invalid("Trainer's reload_dataloaders_every_n_epochs", "be 1 with a pruner", every, way_out)
+            hint = "Lightning counts the batches of an epoch only when it loads the loader."
+            raise invalid("Trainer's reload_dataloaders_every_n_epochs", "be 1 with a pruner", every, hint)
         self.pruner.to(pl_module.device)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -131,17 +131,17 @@ class PruningCallback(pl.Callback):
         at = cast("Any", trainer.fit_loop.epoch_progress.current).processed
         if trainer.current_epoch != at:
             # Lightning would end that epoch once more, and tell by the number of batches whether it has.
-            way_out = "Give max_epochs alone, or resume from a checkpoint in the middle of an epoch."
-            raise invalid("Trainer's max_steps", "be left out after the end of an epoch", trainer.max_steps, way_out)
+            hint = "Give max_epochs alone, or resume from a checkpoint in the middle of an epoch."
+            raise invalid("Trainer's max_steps", "be left out after the end of an epoch", trainer.max_steps, hint)
         if at == self.pruner.epoch + 1 and self._complete:
             self._end_due_epoch(loader, trainer.limit_train_batches)
         elif at != self.pruner.epoch:
-            way_out = "A new training needs a new pruner; a resumed one a checkpoint written with this callback."
-            raise invalid("pruner", f"stand at the trainer's epoch {at}", f"one at epoch {self.pruner.epoch}", way_out)
+            hint = "A new training needs a new pruner; a resumed one a checkpoint written with this callback."
+            raise invalid("pruner", f"stand at the trainer's epoch {at}", f"one at epoch {self.pruner.epoch}", hint)
         elif not self._complete and self._batches != getattr(loader, "batches_done", 0):
             rule = f"skip the {self._batches} batches of this epoch that are done"
-            way_out = "Use PrunedLoader, or resume from a checkpoint at the end of an epoch."
-            raise invalid("the training loader", rule, type(loader).__name__, way_out)
+            hint = "Use PrunedLoader, or resume from a checkpoint at the end of an epoch."
+            raise invalid("the training loader", rule, type(loader).__name__, hint)
 
     def _end_due_epoch(self, loader: DataLoader[Any], limit: float) -> None:
         """The checkpoint was written after the last batch of an epoch, and Lightning goes on with the next one."""
@@ -153,9 +153,9 @@ class PruningCallback(pl.Callback):
         # Lightning takes the batches that are done for the coming epoch's if that is longer; and workers of a
         # loader that is not ours have begun to fetch the old epoch's samples.
         if coming > done or (loader.num_workers and not isinstance(loader, PrunedLoader)):
-            way_out = "Resume from another one; ModelCheckpoint(save_on_train_epoch_end=True) writes them."
+            hint = "Resume from another one; ModelCheckpoint(save_on_train_epoch_end=True) writes them."
             rule = "be a checkpoint from the end of an epoch here"
-            raise invalid("ckpt_path", rule, "one from its last batch", way_out)
+            raise invalid("ckpt_path", rule, "one from its last batch", hint)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -218,11 +218,9 @@ def _pruned_loader(loaders: Any, pruner: ConfidencePruner) -> DataLoader[Any]:
             if isinstance(sampler, KeptSampler) and sampler.pruner is pruner:
                 return loader
             samplers.append(type(sampler).__name__)
-    way_out = (
-        "Give loader and callback the same pruner. On several processes set Trainer(use_distributed_sampler=False)."
-    )
+    hint = "Give loader and callback the same pruner. On several processes set Trainer(use_distributed_sampler=False)."
     found = ", ".join(dict.fromkeys(samplers)) or "no DataLoader"
-    raise invalid("the training loader", "have the sampler pruner.sampler()", found, way_out)
+    raise invalid("the training loader", "have the sampler pruner.sampler()", found, hint)
 
 
 def _flat(loaders: Any) -> list[DataLoader[Any]]:

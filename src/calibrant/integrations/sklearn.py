@@ -159,8 +159,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def _fit_calibrator(self, kind: Kind, weights: Any) -> Calibrator:
         if self.method == "best":
             if weights is not None:
-                way_out = "Name a method, such as 'temperature'."
-                raise invalid("sample_weight", "be left out with method='best'", "weights", way_out)
+                hint = "Name a method, such as 'temperature'."
+                raise invalid("sample_weight", "be left out with method='best'", "weights", hint)
             return fit_calibrator(self.predictions_, self.method).calibrator
         if self.method != "temperature":
             return make_calibrator(self.method).fit(self.predictions_, weights=weights)
@@ -215,8 +215,8 @@ def _folds(cv: Any, X: Any, y: NDArray[Any]) -> list[tuple[Any, Any]]:
     whole("cv", cv, _FEWEST)
     rarest = int(np.unique(y, return_counts=True)[1].min())
     if rarest < _FEWEST:
-        way_out = "Leave such classes out, or fit the estimator yourself and use cv='prefit'."
-        raise invalid("y", "hold at least two cases of every class, for two folds", f"{rarest} of the rarest", way_out)
+        hint = "Leave such classes out, or fit the estimator yourself and use cv='prefit'."
+        raise invalid("y", "hold at least two cases of every class, for two folds", f"{rarest} of the rarest", hint)
     # Mixed first: many tables are sorted by something.
     return list(StratifiedKFold(min(cv, rarest), shuffle=True, random_state=0).split(X, y))
 

@@ -112,8 +112,8 @@ class CalibratedTrainer(Trainer):
         if options.get("compute_loss_func") is not None:
             raise invalid("compute_loss_func", "be left out", "one beside the criterion", "Put it into a Loss.")
         if args is not None and args.label_smoothing_factor:
-            way_out = "Use CrossEntropy(label_smoothing=...)."
-            raise invalid("label_smoothing_factor", "be 0", args.label_smoothing_factor, way_out)
+            hint = "Use CrossEntropy(label_smoothing=...)."
+            raise invalid("label_smoothing_factor", "be 0", args.label_smoothing_factor, hint)
         if pruner is not None:
             _check_data(pruner, options.get("train_dataset"))
         super().__init__(model, args, **options)
@@ -315,15 +315,15 @@ def _logits_of(outputs: Any) -> Tensor:
     elif isinstance(outputs, tuple | list):
         found = outputs[0]
     if not isinstance(found, Tensor):
-        way_out = "Use a model for classification."
-        raise invalid("the model", "return 'logits', or logits first", type(outputs).__name__, way_out)
+        hint = "Use a model for classification."
+        raise invalid("the model", "return 'logits', or logits first", type(outputs).__name__, hint)
     return found
 
 
 def _check_data(pruner: ConfidencePruner, dataset: Any) -> None:
     if pruner.epoch:
-        way_out = "A new trainer needs a new pruner; resume_from_checkpoint restores a saved one."
-        raise invalid("pruner", "be new", f"one at epoch {pruner.epoch}", way_out)
+        hint = "A new trainer needs a new pruner; resume_from_checkpoint restores a saved one."
+        raise invalid("pruner", "be new", f"one at epoch {pruner.epoch}", hint)
     if dataset is not None and len(Indexed(dataset)) != pruner.samples:
         raise invalid("train_dataset", f"have the {pruner.samples} samples of the pruner's targets", len(dataset))
 

@@ -232,8 +232,8 @@ class ScaledLoss(Loss):
     def __init__(self, loss: Loss, factor: float) -> None:
         super().__init__()
         self.loss = loss
-        way_out = "Every loss here is minimised as it stands; EntropyPenalty is already the negative entropy."
-        self.factor = not_negative("factor of a loss", factor, way_out)
+        hint = "Every loss here is minimised as it stands; EntropyPenalty is already the negative entropy."
+        self.factor = not_negative("factor of a loss", factor, hint)
 
     def parts(self) -> list[tuple[Loss, float]]:
         """The parts of the scaled loss, each with this factor too."""

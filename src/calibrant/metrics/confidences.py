@@ -231,9 +231,9 @@ class Confidences:
     def bins(self, low: float = 0.0) -> Bins:
         """Sums over equal-width bins on [low, 1]."""
         if self.are_ranks:
-            way_out = "Calibrate them first, for example with calibrate --method platt."
+            hint = "Calibrate them first, for example with calibrate --method platt."
             message = "Calibration errors need confidences in 0..1, and these scores are only ranked."
-            raise InvalidInput(f"{message} {way_out}")
+            raise InvalidInput(f"{message} {hint}")
         if low not in self._bins:
             self._bins[low] = self._make_bins(bin_edges(self.n_bins, self.precision, low))
         return self._bins[low]

@@ -432,8 +432,8 @@ def check_resamples(n_resamples: int, level: float, seed: int = 0) -> None:
     """Refuse too few resamples for an interval (0 is none), a level outside 0..1 and a negative seed."""
     whole("seed", seed, 0)
     if 0 < whole("n_resamples", n_resamples, 0) < FEWEST_RESAMPLES:
-        way_out = "An interval from a few draws says nothing; 1000 are usual."
-        raise invalid("n_resamples", f"be 0 for none, or at least {FEWEST_RESAMPLES}", n_resamples, way_out)
+        hint = "An interval from a few draws says nothing; 1000 are usual."
+        raise invalid("n_resamples", f"be 0 for none, or at least {FEWEST_RESAMPLES}", n_resamples, hint)
     fraction("level", level)
 
 

@@ -258,8 +258,8 @@ def column_of(predictions: Predictions, column: Groups, argument: str) -> NDArra
     if isinstance(column, str):
         if column not in predictions.extras:
             known = list(predictions.extras)
-            way_out = did_you_mean(column, known) if known else "There are no other columns."
-            raise invalid(argument, "be a column of the predictions", repr(column), way_out)
+            hint = did_you_mean(column, known) if known else "There are no other columns."
+            raise invalid(argument, "be a column of the predictions", repr(column), hint)
         return predictions.extras[column]
     values = as_array(argument, column)
     if values.shape != (len(predictions),):

@@ -203,9 +203,9 @@ def judge(
 
 
 def _check_same_rows(a: Predictions, b: Predictions) -> None:
-    way_out = "compare needs the same rows in the same order."
+    hint = "compare needs the same rows in the same order."
     if len(a) != len(b):
-        raise invalid("b", f"have the {len(a)} rows of a", f"{len(b)} rows", way_out)
+        raise invalid("b", f"have the {len(a)} rows of a", f"{len(b)} rows", hint)
     if a.n_classes != b.n_classes:
         raise invalid("b", f"have the {a.n_classes} classes of a", f"{b.n_classes} classes")
     if a.ids is not None and b.ids is not None:
@@ -213,10 +213,10 @@ def _check_same_rows(a: Predictions, b: Predictions) -> None:
         if other.any():
             row = int(np.argmax(other))
             rule = f"have the ids of a ({a.ids[row]} in row {row})"
-            raise invalid("b", rule, b.ids[row], f"{way_out} Sort both by id.")
+            raise invalid("b", rule, b.ids[row], f"{hint} Sort both by id.")
     differs = a.targets != b.targets
     if differs.any():
         row = int(np.argmax(differs))
         raise InvalidInput(
-            f"b must have the targets of a, got {b.targets[row]} instead of {a.targets[row]} in row {row}. {way_out}"
+            f"b must have the targets of a, got {b.targets[row]} instead of {a.targets[row]} in row {row}. {hint}"
         )

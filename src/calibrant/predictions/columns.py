@@ -161,8 +161,8 @@ def _other_names(wanted: tuple[str, ...], names: tuple[str, ...], *, where: str)
     known = set(wanted)
     unknown = shortened([name for name in names if name not in known])
     if wanted == names_or_numbers(None, len(wanted)):
-        way_out = "To use these names, fit on predictions that have them."
-        return invalid(where, f"name the classes 0..{len(wanted) - 1}", unknown, way_out)
+        hint = "To use these names, fit on predictions that have them."
+        return invalid(where, f"name the classes 0..{len(wanted) - 1}", unknown, hint)
     return invalid(where, f"name the classes {shortened(wanted)}", unknown)
 
 
@@ -207,9 +207,9 @@ class Labels:
         if len(possible) > 1:
             for text in sorted(texts):
                 if self._by_name[text] != self._number(text):
-                    way_out = "Call the classes 0..K-1, or by names that are not numbers."
+                    hint = "Call the classes 0..K-1, or by names that are not numbers."
                     both = f"values that can be read as both ({text!r})"
-                    raise invalid(self._where, "be class names or class numbers", both, way_out)
+                    raise invalid(self._where, "be class names or class numbers", both, hint)
         self._readings = possible or self._readings
         self._settled = True
 
@@ -243,10 +243,10 @@ class Labels:
             unread = [p for p, text in enumerate(texts) if read(text) is None]
         row = int(np.flatnonzero(np.isin(places, unread))[0])
         value = f"{values[places[row]]!r}"[:60]
-        way_out = ""
+        hint = ""
         if texts[places[row]] == str(len(self._by_name)):
-            way_out = "Class numbers are counted from 0."
-        raise invalid(self._where, rule, f"{value} in row {first_row + row}", way_out)
+            hint = "Class numbers are counted from 0."
+        raise invalid(self._where, rule, f"{value} in row {first_row + row}", hint)
 
 
 Coded = tuple[Sequence[Any], NDArray[Any]]
@@ -365,12 +365,12 @@ def check_columns_there(where: str, there: Sequence[str], layout: Layout) -> Non
 
 
 def check_unfolded(
-    where: str, unfolded: int, stored: int, way_out: str = _STORE_AGAIN, *, most: int = _MOST_UNFOLDED
+    where: str, unfolded: int, stored: int, hint: str = _STORE_AGAIN, *, most: int = _MOST_UNFOLDED
 ) -> None:
     """Refuse a file whose content would take far more memory than it has bytes, before anything is allocated."""
     if unfolded > max(_HARMLESS, most * stored):
         rule = f"unfold to at most {most} times its size"
-        raise invalid(where, rule, f"{unfolded / 2**20:,.0f} MB in a file of {stored / 2**20:,.2f} MB", way_out)
+        raise invalid(where, rule, f"{unfolded / 2**20:,.0f} MB in a file of {stored / 2**20:,.2f} MB", hint)
 
 
 def block_rows(columns: int) -> int:

@@ -788,5 +788,5 @@ def as_predictions(
 def require_predictions(predictions: object, name: str = "predictions") -> None:
     """Refuse a bare array: whether it holds logits or probabilities is never guessed."""
     if not isinstance(predictions, Predictions):
-        way_out = "Make them with Predictions.from_logits or Predictions.from_probabilities."
-        raise invalid(name, "be Predictions", type(predictions).__name__, way_out)
+        hint = "Make them with Predictions.from_logits or Predictions.from_probabilities."
+        raise invalid(name, "be Predictions", type(predictions).__name__, hint)

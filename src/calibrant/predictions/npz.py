@@ -130,8 +130,8 @@ class Npz:
         read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
         shape, fortran, dtype = read(handle, max_header_size=_LONGEST_HEADER)
         if dtype.kind not in "biufcUS":
-            way_out = "Pickled objects are never loaded: they can run code. Save numbers and strings."
-            raise invalid(f"{self.path}: {shown}", "be a plain array", f"dtype {str(dtype)[:40]}", way_out)
+            hint = "Pickled objects are never loaded: they can run code. Save numbers and strings."
+            raise invalid(f"{self.path}: {shown}", "be a plain array", f"dtype {str(dtype)[:40]}", hint)
         start = handle.tell()
         info = self._infos[name]
         stored = info.file_size - start
@@ -251,10 +251,10 @@ class NpzSource(PredictionSource):
             for role, name in roles.items():
                 shape = archive.member(name).shape
                 if shape != (rows,):
-                    way_out = ""
+                    hint = ""
                     if role == "target" and len(shape) == 2:
-                        way_out = "Of one-hot rows take the argmax."
-                    raise invalid(name, f"have shape ({rows},), one per row", f"shape {shape}", way_out)
+                        hint = "Of one-hot rows take the argmax."
+                    raise invalid(name, f"have shape ({rows},), one per row", f"shape {shape}", hint)
             others = [name for name in archive.names if name not in (*_KNOWN, self._name, *roles.values())]
             extras = tuple(name for name in others if archive.member(name).shape == (rows,))
         names: tuple[str, ...] = ()
@@ -280,8 +280,8 @@ class NpzSource(PredictionSource):
             names = [name for name in _TOP_SCORES if name in archive]
         if len(names) != 1:
             rule = "hold exactly one of the arrays logits, probabilities, scores, or predicted and confidence"
-            way_out = "Name them when you save: numpy.savez(file, logits=..., targets=...)."
-            raise invalid(self.where, rule, shortened(archive.names, 12) or "no arrays", way_out)
+            hint = "Name them when you save: numpy.savez(file, logits=..., targets=...)."
+            raise invalid(self.where, rule, shortened(archive.names, 12) or "no arrays", hint)
         return names[0]
 
     def _precision_of(self, archive: Npz) -> Precision:
@@ -361,8 +361,8 @@ class NpzSource(PredictionSource):
 
 def _coded(name: str, values: NDArray[Any]) -> Coded:
     if values.dtype.kind not in "iuU":
-        way_out = f"Convert them before you save: {name}.astype(int)."
-        raise invalid(name, "be integers or class names", f"dtype {values.dtype}", way_out)
+        hint = f"Convert them before you save: {name}.astype(int)."
+        raise invalid(name, "be integers or class names", f"dtype {values.dtype}", hint)
     distinct, places = np.unique(values, return_inverse=True)
     return distinct.tolist(), places
 

@@ -297,8 +297,8 @@ def _files_of_folder(folder: Path) -> list[Path]:
         raise invalid("source", rule, f"the folder {folder}")
     of_run = [file for file in files if file.name in ("test.npz", "val.npz")]
     if of_run:
-        way_out = f"The predictions of a run lie in files of their own, for example {of_run[0]}."
-        raise invalid("source", rule, f"the folder {folder}", way_out)
+        hint = f"The predictions of a run lie in files of their own, for example {of_run[0]}."
+        raise invalid("source", rule, f"the folder {folder}", hint)
     endings = {file.suffix.lower() for file in files}
     if len(endings) > 1:
         raise invalid("source", rule, f"the folder {folder} with {', '.join(sorted(endings))}")
@@ -387,9 +387,9 @@ class _ExtrasOnDisk(Mapping[str, NDArray[Any]]):
 def load_content(opened: Scan, *, mmap: bool) -> Content:
     """Read all rows. With `mmap`, scores, ids and extras stay on disk."""
     if not opened.has_targets:
-        way_out = "Name their column: --columns target=COLUMN (columns= in Python)."
+        hint = "Name their column: --columns target=COLUMN (columns= in Python)."
         there = shortened(opened.extras, 12) or "no other columns"
-        raise invalid(opened.where, "have targets", f"scores and {there}", way_out)
+        raise invalid(opened.where, "have targets", f"scores and {there}", hint)
     on_disk = mmap and opened.answers is None
     in_place = None
     if on_disk and opened.order is None:

@@ -195,11 +195,11 @@ class _Table:
         if named is None or ("positive" not in self.columns and (named not in labels or len(labels) != 2)):
             raise self._which_is_positive(heading)
         if len(labels) > 2:
-            way_out = "One column of scores is enough for two classes only. Write a column for each class."
-            raise invalid(f"{self.where}: targets", "have two classes", shortened(sorted(labels)), way_out)
+            hint = "One column of scores is enough for two classes only. Write a column for each class."
+            raise invalid(f"{self.where}: targets", "have two classes", shortened(sorted(labels)), hint)
         if len(labels | {named}) > 2:
-            way_out = f"Labels of {self.where}: {shortened(sorted(labels))}."
-            raise invalid("positive", "be one of the labels", repr(named), way_out)
+            hint = f"Labels of {self.where}: {shortened(sorted(labels))}."
+            raise invalid("positive", "be one of the labels", repr(named), hint)
         kind = resolve_kind(self.where, word, self.kind)
         other = {"1": "0", "0": "1"}.get(named, f"not {named}")
         for label in labels - {named}:
@@ -220,11 +220,11 @@ class _Table:
         if len(labels) == 2:
             readings = {f"{heading!r} is the score of {label!r}": f"--positive {label}" for label in labels}
             return _several(self.where, self.header, readings)
-        way_out = (
+        hint = (
             f"If {heading!r} is the score of one of two classes, name that class: --positive CLASS. If it is that of a "
             "predicted class, name the column of that class: --columns predicted=COLUMN."
         )
-        return invalid(self.where, "have scores for at least two classes", shortened(self.header, 12), way_out)
+        return invalid(self.where, "have scores for at least two classes", shortened(self.header, 12), hint)
 
     def class_and_score(self) -> Layout:
         """A predicted class and its score."""
@@ -292,10 +292,10 @@ def layout(where: str, header: Sequence[str], request: Request, look: Look) -> L
     if "positive" in columns and len(numbers) == 1:
         return table.single("scores", numbers[0], None)
     rule = "have scores: columns like probability_cat, columns named like the labels, or predicted and confidence"
-    way_out = ""
+    hint = ""
     if header:
-        way_out = "Name them: --columns 'scores=PATTERN', or predicted=COLUMN,confidence=COLUMN."
-    raise invalid(where, rule, shortened(header, 12) or "no columns", way_out)
+        hint = "Name them: --columns 'scores=PATTERN', or predicted=COLUMN,confidence=COLUMN."
+    raise invalid(where, rule, shortened(header, 12) or "no columns", hint)
 
 
 def _by_prefix(table: _Table) -> tuple[str, dict[str, str]] | None:
@@ -374,19 +374,19 @@ def _refuse_separator(where: str, header: Sequence[str]) -> None:
     """Refuse a header that is one cell because its columns are not separated by commas."""
     for separator, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
         if len(header) == 1 and separator in header[0]:
-            way_out = "Save the table again with commas between columns and points in decimals."
-            raise invalid(f"{where}: columns", "be separated by commas", name, way_out)
+            hint = "Save the table again with commas between columns and points in decimals."
+            raise invalid(f"{where}: columns", "be separated by commas", name, hint)
 
 
 def resolve_kind(where: str, word: str, kind: Kind | None) -> Kind:
     """Decide what the scores are, from the file's word ("scores" if it does not say) and from the user's."""
     if kind in ("confidence", "score"):
-        way_out = "Name the column of the predicted class: --columns predicted=COLUMN."
-        raise invalid("kind", "be logits or probabilities for scores of all classes", kind, way_out)
+        hint = "Name the column of the predicted class: --columns predicted=COLUMN."
+        raise invalid("kind", "be logits or probabilities for scores of all classes", kind, hint)
     if word == "scores":
         if kind is None:
-            way_out = "Say it: --kind logits or --kind probabilities (kind= in Python)."
-            raise InvalidInput(f"{where} does not say whether its scores are logits or probabilities. {way_out}")
+            hint = "Say it: --kind logits or --kind probabilities (kind= in Python)."
+            raise InvalidInput(f"{where} does not say whether its scores are logits or probabilities. {hint}")
         return kind
     if kind not in (None, word):
         raise invalid(f"{where}: scores", f"be {kind} as you said", f"{word} by their name")

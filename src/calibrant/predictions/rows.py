@@ -71,10 +71,10 @@ def both_classes(scores: Any, kind: Kind, first_row: int = 0) -> NDArray[Any]:
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1 or values.dtype.kind != "f":
-        way_out = ""
+        hint = ""
         if values.ndim == 2:
-            way_out = "For two columns use from_logits or from_probabilities."
-        raise invalid("scores", "be one floating-point number per row", f"{values.dtype} of {values.shape}", way_out)
+            hint = "For two columns use from_logits or from_probabilities."
+        raise invalid("scores", "be one floating-point number per row", f"{values.dtype} of {values.shape}", hint)
     if kind == "logits":
         return np.stack([np.zeros_like(values), values], axis=1)
     outside = ~((values >= 0) & (values <= 1))
@@ -96,15 +96,15 @@ def as_top_scores(confidence: Any, kind: Kind, rows: int) -> tuple[NDArray[Any],
         raise invalid(kind, f"hold {rows} floating-point numbers, one per row", f"{values.dtype} of {values.shape}")
     if kind == "confidence":
         bad = ~((values >= 0) & (values <= 1))
-        rule, way_out = "lie in 0..1", "For numbers that are only ranked say kind='score' (--kind score)."
+        rule, hint = "lie in 0..1", "For numbers that are only ranked say kind='score' (--kind score)."
         if bad.any() and (values[bad] > 1).all() and values.max() <= 100:
-            way_out = f"If these are percentages, divide them by 100. {way_out}"
+            hint = f"If these are percentages, divide them by 100. {hint}"
     else:
         bad = ~np.isfinite(values)
-        rule, way_out = "be finite", "Leave such rows out or find their cause."
+        rule, hint = "be finite", "Leave such rows out or find their cause."
     if bad.any():
         row = int(np.argmax(bad))
-        raise invalid(kind, rule, f"{values[row]:g} in row {row}", way_out)
+        raise invalid(kind, rule, f"{values[row]:g} in row {row}", hint)
     return values, PRECISIONS[values.dtype.itemsize]
 
 
@@ -116,13 +116,13 @@ def check_shape(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], kind: K
         if 0 in shape:
             raise invalid(name, "have at least one row", f"shape {shape}")
         return
-    way_out = ""
+    hint = ""
     if len(shape) == 1 or (len(shape) == 2 and shape[1] == 1 and shape[0]):
-        way_out = f"For one column, that of class 1 of two, use Predictions.from_binary(..., kind='{kind}')."
+        hint = f"For one column, that of class 1 of two, use Predictions.from_binary(..., kind='{kind}')."
     if len(shape) != 2:
-        raise invalid(name, "have shape (n, K)", f"shape {shape}", way_out)
+        raise invalid(name, "have shape (n, K)", f"shape {shape}", hint)
     if 0 in shape or shape[1] == 1:
-        raise invalid(name, "have at least one row and two classes", f"shape {shape}", way_out)
+        raise invalid(name, "have at least one row and two classes", f"shape {shape}", hint)
 
 
 def warn_if_probabilities(logits: NDArray[Any], *, stacklevel: int) -> None:
@@ -155,13 +155,13 @@ def refuse_scores(name: str, scores: NDArray[Any], first_row: int, tolerance: fl
     off = sums_beyond(total, tolerance)
     if off.any():
         row = int(np.argmax(off))
-        way_out = "Rows are never renormalised silently: for logits use from_logits, else divide rows by their sums."
+        hint = "Rows are never renormalised silently: for logits use from_logits, else divide rows by their sums."
         if abs(total[row] - 1) < _ROUNDED:
-            way_out = "If they were rounded, write more digits or divide each row by its sum."
+            hint = "If they were rounded, write more digits or divide each row by its sum."
         if abs(total[row] - 100) < 1:
-            way_out = "These look like percentages: divide them by 100."
+            hint = "These look like percentages: divide them by 100."
         rule = f"sum to 1 within {tolerance:g} in every row"
-        raise invalid(name, rule, f"{total[row]:.6g} in row {first_row + row}", way_out)
+        raise invalid(name, rule, f"{total[row]:.6g} in row {first_row + row}", hint)
 
 
 def sums_beyond(totals: NDArray[np.float64], tolerance: float) -> NDArray[np.bool_]:
@@ -188,11 +188,11 @@ def tolerance_of_decimals(decimals: int, classes: int) -> float:
 
 
 def _refuse_cells(
-    name: str, rule: str, scores: NDArray[Any], bad: NDArray[np.bool_], first_row: int, way_out: str
+    name: str, rule: str, scores: NDArray[Any], bad: NDArray[np.bool_], first_row: int, hint: str
 ) -> None:
     if bad.any():
         row, column = np.argwhere(bad)[0].tolist()
-        raise invalid(name, rule, f"{scores[row, column]:g} in row {first_row + row}, column {column}", way_out)
+        raise invalid(name, rule, f"{scores[row, column]:g} in row {first_row + row}, column {column}", hint)
 
 
 @dataclass(frozen=True)

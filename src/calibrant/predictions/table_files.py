@@ -381,8 +381,8 @@ def csv_header(path: Path) -> list[str]:
         start = io.StringIO(handle.read(_CSV_BYTES), newline="")
         for record in csv.reader(start):
             if len(record) > _MOST_COLUMNS:
-                way_out = "Save the table as Parquet or .npz."
-                raise invalid(str(path), f"have at most {_MOST_COLUMNS:,} columns", f"{len(record):,}", way_out)
+                hint = "Save the table as Parquet or .npz."
+                raise invalid(str(path), f"have at most {_MOST_COLUMNS:,} columns", f"{len(record):,}", hint)
             if record:
                 return record
     return []
@@ -454,15 +454,15 @@ def _csv_error(where: str, message: str, header: Sequence[str]) -> InvalidInput:
         column, row, value = int(cell[1]), int(cell[2]) - 2, cell[3]
         return invalid(f"{where}: scores", "be numbers", f"{value[:40]!r} in row {row}, column {header[column][:40]}")
     if cells := _BAD_ROW.search(message):
-        way_out = "Check its commas and quotation marks."
-        return invalid(f"{where}: row {int(cells[1]) - 2}", f"have {cells[2]} cells", cells[3], way_out)
+        hint = "Check its commas and quotation marks."
+        return invalid(f"{where}: row {int(cells[1]) - 2}", f"have {cells[2]} cells", cells[3], hint)
     if "straddl" in message:
         rule = f"have rows of at most {_CSV_BYTES / 2**20:g} MB"
         return invalid(where, rule, "a longer one", "Check its quotation marks and line ends.")
-    way_out = ""
+    hint = ""
     if "UTF8" in message:
-        way_out = _UTF8
-    return invalid(where, "be a CSV file in UTF-8", f"something else ({message[:200]})", way_out)
+        hint = _UTF8
+    return invalid(where, "be a CSV file in UTF-8", f"something else ({message[:200]})", hint)
 
 
 @contextmanager
@@ -569,8 +569,8 @@ def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, l
         plain = [name for name in names if _is_plain(types[name])]
         lists = [name for name in names if pa.types.is_list(types[name]) and _is_text(types[name].value_type)]
         needed = (file.metadata.num_rows * len(names) + _list_values(file.metadata, lists)) * _BYTES_OF_A_VALUE
-        way_out = "Write it again in smaller parts."
-        check_unfolded(str(path), needed, path.stat().st_size, way_out, most=_MOST_UNFOLDED_TABLE)
+        hint = "Write it again in smaller parts."
+        check_unfolded(str(path), needed, path.stat().st_size, hint, most=_MOST_UNFOLDED_TABLE)
     texts = [name for name in plain if _is_text(types[name])]
     with open_parquet(path, [*texts, *(f"{name}.list.element" for name in lists)]) as file:
         for batch in file.iter_batches(columns=[*plain, *lists]):

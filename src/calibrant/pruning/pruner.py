@@ -145,18 +145,18 @@ class ConfidencePruner:
         if indices.device.type == "cpu" and not torch.compiler.is_compiling():
             outside = indices[(indices < 0) | (indices >= self.samples)]
             if len(outside):
-                way_out = "Wrap what the loader reads, outermost: Indexed(Subset(...))."
-                raise invalid("indices", f"lie in 0..{self.samples - 1}", int(outside[0]), way_out)
+                hint = "Wrap what the loader reads, outermost: Indexed(Subset(...))."
+                raise invalid("indices", f"lie in 0..{self.samples - 1}", int(outside[0]), hint)
         return indices.to(self.device, torch.int64, non_blocking=True)
 
     def _check_logits(self, logits: Tensor, rows: int) -> None:
         """Raise if logits do not fit the indices or the classes. Only shapes are looked at."""
         require_tensor("logits", logits)
         if logits.ndim != 2 or logits.shape[1] != self.n_classes:
-            way_out = "Make the pruner with n_classes= if some classes have no samples."
+            hint = "Make the pruner with n_classes= if some classes have no samples."
             if self.n_classes == 2 and logits.shape == (rows, 1):
-                way_out = "One logit z is the same as two: torch.cat([torch.zeros_like(z), z], dim=1)."
-            raise invalid("logits", f"have shape (batch, {self.n_classes})", tuple(logits.shape), way_out)
+                hint = "One logit z is the same as two: torch.cat([torch.zeros_like(z), z], dim=1)."
+            raise invalid("logits", f"have shape (batch, {self.n_classes})", tuple(logits.shape), hint)
         if rows != len(logits):
             raise invalid("indices", f"have shape ({len(logits)},), one per row of logits", f"({rows},)")
 
@@ -192,8 +192,8 @@ class ConfidencePruner:
         """Score the resting samples, each rank a part. Return how many samples all ranks scored."""
         wanted = self.resting
         if scorer is None:
-            way_out = "Call pruner.step(score=...): docs/pruning.md shows how."
-            raise invalid("score", f"be given to step() with {self.timetable.policy}", None, way_out)
+            hint = "Call pruner.step(score=...): docs/pruning.md shows how."
+            raise invalid("score", f"be given to step() with {self.timetable.policy}", None, hint)
         mine = wanted[distributed.rank() :: distributed.world_size()]
         found = 0
         if len(mine):
@@ -435,8 +435,8 @@ def _checked_targets(
     found = np.array(labels("targets", as_array("targets", targets), n_classes=limit), dtype=np.int64)
     sizes = np.bincount(found, minlength=n_classes or 0)
     if n_classes is None and not sizes.all():
-        way_out = "Number the classes 0..K-1, or give n_classes= if a class is meant to be empty."
-        raise invalid("targets", "hold every class", f"none of class {int(np.argmin(sizes))}", way_out)
+        hint = "Number the classes 0..K-1, or give n_classes= if a class is meant to be empty."
+        raise invalid("targets", "hold every class", f"none of class {int(np.argmin(sizes))}", hint)
     return found, sizes.tolist()
 
 
@@ -446,8 +446,8 @@ def _checked_choice(policy: PruningPolicy, pool: Snapshot, leave: Sequence[int])
     stay = np.asarray(choice.stay)
     rows = len(pool.targets)
     if stay.shape != (rows,):
-        way_out = "It says of each sample whether it stays; it is no list of indices."
-        raise invalid(f"Choice.stay of {policy}", f"have the {rows} rows of the pool", f"shape {stay.shape}", way_out)
+        hint = "It says of each sample whether it stays; it is no list of indices."
+        raise invalid(f"Choice.stay of {policy}", f"have the {rows} rows of the pool", f"shape {stay.shape}", hint)
     weights = choice.weights
     if weights is not None and not (
         np.shape(weights) == (rows,) and np.isfinite(weights).all() and np.min(weights) >= 0

@@ -119,8 +119,8 @@ class Indexed(Dataset[Any]):
     def __init__(self, dataset: Any, *, key: str = "index") -> None:
         streams = isinstance(dataset, IterableDataset)  # which inherits a __getitem__ that only raises
         if streams or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-            way_out = "A stream has no indices to prune by."
-            raise invalid("dataset", "have __getitem__ and __len__", type(dataset).__name__, way_out)
+            hint = "A stream has no indices to prune by."
+            raise invalid("dataset", "have __getitem__ and __len__", type(dataset).__name__, hint)
         self.dataset, self.key = dataset, key
 
     def __len__(self) -> int:
@@ -136,8 +136,8 @@ class Indexed(Dataset[Any]):
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """A whole batch at once, if the wrapped dataset offers that."""
         if len(indices) and max(indices) >= len(self):
-            way_out = "Make the pruner with one label for each of its samples, in its order."
-            raise invalid("index", f"lie in 0..{len(self) - 1} for this dataset", max(indices), way_out)
+            hint = "Make the pruner with one label for each of its samples, in its order."
+            raise invalid("index", f"lie in 0..{len(self) - 1} for this dataset", max(indices), hint)
         fetch = getattr(self.dataset, "__getitems__", None)
         items = fetch(indices) if callable(fetch) else [self.dataset[index] for index in indices]
         return [self._with_index(item, index) for item, index in zip(items, indices, strict=True)]

@@ -151,8 +151,8 @@ class Timetable:
         if self.epochs is None:
             raise invalid("budget", "come with epochs", budget, "Say how many epochs the training will have.")
         if not self.policy.free or not self.policy.redraws:
-            way_out = "Use a plan with a free rate, such as unbiased or random."
-            raise invalid("budget", f"be 1 with {self.policy}, which has a rate of its own", budget, way_out)
+            hint = "Use a plan with a free rate, such as unbiased or random."
+            raise invalid("budget", f"be 1 with {self.policy}, which has a rate of its own", budget, hint)
         draws = [epoch for epoch in range(1, self.epochs) if self.action(epoch) == "draw"]
         if not draws:
             raise invalid("budget", "leave an epoch in which samples rest", f"{self.schedule}, anneal={self.anneal}")
@@ -164,8 +164,8 @@ class Timetable:
             # Rounded up, so that the budget that is named can be met.
             least = ceil(Fraction(1000 * (full - most * rest.epochs), full)) / 1000
             why = f"at most {most} of {samples} samples rest in {rest.epochs} of {self.epochs} epochs"
-            way_out = "Let more samples rest, from an earlier epoch, or with a smaller anneal."
-            raise invalid("budget", f"be at least {least:g} with {self.policy}: {why}", budget, way_out)
+            hint = "Let more samples rest, from an earlier epoch, or with a smaller anneal."
+            raise invalid("budget", f"be at least {least:g} with {self.policy}: {why}", budget, hint)
         solved = self.policy.for_budget(Fraction(rest.total, rest.epochs), self.sizes)
         return replace(self, policy=solved, rest=rest)
 

@@ -67,8 +67,8 @@ class Shown:
 def judged(entries: Sequence[ReportEntry], *, policy: Policies = None, raw: bool = False) -> list[Shown]:
     """Apply policies: those that are passed, otherwise those of the runs; arguments as in `write_report`."""
     if policy is not None and len(entries) > 1 and not isinstance(policy, Mapping):
-        way_out = "Put it into each run, or pass a mapping from the names of the sources."
-        raise invalid("policy", "be given for one source", f"{len(entries)} sources", way_out)
+        hint = "Put it into each run, or pass a mapping from the names of the sources."
+        raise invalid("policy", "be given for one source", f"{len(entries)} sources", hint)
     shown = []
     for entry in entries:
         if isinstance(policy, Mapping):
@@ -89,8 +89,8 @@ def _shown(entry: ReportEntry, given: PolicyLike | None, raw: bool) -> list[Show
         notes = [f"Warning: {text}" for text in run.summary.get("warnings", ())]
     policy = _policy(run, given, raw, notes) or Policy(scores.n_classes, class_names=scores.class_names)
     if scores.kind == "score" and policy.calibrator is None:
-        way_out = "Fit a calibrator first (calibrant calibrate) and pass its policy."
-        raise invalid(f"scores of {entry.name!r}", "be confidences in 0..1 or be calibrated", "plain scores", way_out)
+        hint = "Fit a calibrator first (calibrant calibrate) and pass its policy."
+        raise invalid(f"scores of {entry.name!r}", "be confidences in 0..1 or be calibrated", "plain scores", hint)
     clusters = None
     if isinstance(policy.rule, RoutingRule):
         clusters = policy.rule.cluster_column

@@ -57,8 +57,8 @@ class RayExecutor:
             self._ray.init(address, **settings)
         except (ConnectionError, RuntimeError, ValueError, OSError, SystemExit) as error:
             reason = one_line(error, most=150)
-            way_out = "Start a cluster: ray start --head"
-            raise invalid("address", "be that of a running Ray cluster", f"none ({reason})", way_out) from error
+            hint = "Start a cluster: ray start --head"
+            raise invalid("address", "be that of a running Ray cluster", f"none ({reason})", hint) from error
 
     def __enter__(self) -> Self:
         return self
@@ -159,8 +159,8 @@ class RayExecutor:
                 raise invalid(f"machine {host}", f"have calibrant {__version__} as this one", version)
             for path, stamp in wanted.items():
                 if seen[path] != stamp:
-                    way_out = "Use a folder on storage that all machines share."
-                    raise invalid(path, f"be the same file on {host}", "none or another", way_out)
+                    hint = "Use a folder on storage that all machines share."
+                    raise invalid(path, f"be the same file on {host}", "none or another", hint)
 
     def _nodes(self) -> list[dict[str, float]]:
         return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
@@ -187,9 +187,9 @@ def _check_connection(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
-        way_out = "Check that the cluster is running: ray status"
+        hint = "Check that the cluster is running: ray status"
         reason = f"no answer from {address} ({error})"
-        raise invalid("address", "be that of a running Ray cluster", reason, way_out) from error
+        raise invalid("address", "be that of a running Ray cluster", reason, hint) from error
 
 
 def _map_rows(rows: Any, function: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:

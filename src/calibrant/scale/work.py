@@ -167,8 +167,8 @@ def refuse_on_cluster(executor: ExecutorName, **settings: Any) -> None:
     for name, value in settings.items():
         if executor != "local" and value not in (None, False, 0):
             flag = name.replace("_", "-")
-            way_out = f"Leave out --{flag}, or run it locally."
-            raise invalid(name, f"be left out with --executor {executor}", value, way_out)
+            hint = f"Leave out --{flag}, or run it locally."
+            raise invalid(name, f"be left out with --executor {executor}", value, hint)
 
 
 class Processes:

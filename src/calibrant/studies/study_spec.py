@@ -101,8 +101,8 @@ class StudySpec(_Part):
         labels = [row.label for row in rows]
         if self.baseline is not None:
             if self.baseline not in labels:
-                way_out = did_you_mean(self.baseline, labels)
-                raise invalid("baseline", "be one of the rows", repr(self.baseline), way_out)
+                hint = did_you_mean(self.baseline, labels)
+                raise invalid("baseline", "be one of the rows", repr(self.baseline), hint)
             return self.baseline
         if "nll" in labels:
             return "nll"

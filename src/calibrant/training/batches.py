@@ -322,8 +322,8 @@ class BatchReader:
             # A data set's own images may differ in shape, which only joining them shows.
             _, differ, shapes = str(error).partition("stack expects each tensor to be equal size, but got ")
             if differ:
-                way_out = "Resize them in the data set."
-                raise invalid("images", "have one shape", shapes.splitlines()[0], way_out) from None
+                hint = "Resize them in the data set."
+                raise invalid("images", "have one shape", shapes.splitlines()[0], hint) from None
             if isinstance(error, InvalidInput):
                 # torch puts the traceback of a process that reads in front of the message.
                 message = str(error).rpartition(f"{type(error).__name__}: ")[2]

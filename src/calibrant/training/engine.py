@@ -175,11 +175,11 @@ def predict_again(
 def _check_types(recipe: object, data: object) -> None:
     """Refuse common mistakes: a name or a dictionary for the recipe, bare tensors for the data."""
     if not isinstance(recipe, Recipe):
-        way_out = "Recipe.load(path) reads one, default_recipe(data) gives the recommended one."
-        raise invalid("recipe", "be a Recipe", type(recipe).__name__, way_out)
+        hint = "Recipe.load(path) reads one, default_recipe(data) gives the recommended one."
+        raise invalid("recipe", "be a Recipe", type(recipe).__name__, hint)
     if data is not None and not isinstance(data, Dataset | TorchData):
-        way_out = "TorchData takes torch datasets, calibrant.training.data.load_dataset files and the known sets."
-        raise invalid("data", "be a Dataset or TorchData", type(data).__name__, way_out)
+        hint = "TorchData takes torch datasets, calibrant.training.data.load_dataset files and the known sets."
+        raise invalid("data", "be a Dataset or TorchData", type(data).__name__, hint)
 
 
 class _Training:
@@ -212,8 +212,8 @@ class _Training:
                 if new and self.fabric.global_rank == 0 and not self.log:
                     self.run.discard()
                 if isinstance(error, Unreadable) and self.log:
-                    way_out = f"With sound files in their places: calibrant train --resume {self.run.path}"
-                    raise Unreadable(f"{error} {way_out}") from error
+                    hint = f"With sound files in their places: calibrant train --resume {self.run.path}"
+                    raise Unreadable(f"{error} {hint}") from error
                 raise
 
     def _train(self, held: ExitStack) -> None:

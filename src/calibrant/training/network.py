@@ -51,13 +51,13 @@ def choose_input(settings: ModelSection, data: TrainingData) -> ModelInput | Non
         return None
     if isinstance(data.train, SeededItems):  # the user's own datasets
         if settings.input == "model":
-            way_out = "Their images are finished input: resize and normalise them there."
-            raise invalid("model.input", "be auto or data for your own torch datasets", "model", way_out)
+            hint = "Their images are finished input: resize and normalise them there."
+            raise invalid("model.input", "be auto or data for your own torch datasets", "model", hint)
         return None
     expected = expected_input(settings.name)
     if expected is None:
-        way_out = "Networks of timm:, torchvision: and transformers: state what they expect."
-        raise invalid("model.input", f"be auto or data for {settings.name}", "model", way_out)
+        hint = "Networks of timm:, torchvision: and transformers: state what they expect."
+        raise invalid("model.input", f"be auto or data for {settings.name}", "model", hint)
     if expected.mean is None or expected.std is None:
         expected = replace(expected, mean=data.mean, std=data.std)
     return expected
@@ -88,8 +88,8 @@ class Freezing:
         for part in self._parts:
             if part != _BACKBONE and not any(_within(name, part) for name in known):
                 tops = dict.fromkeys(name.partition(".")[0] for name in known)
-                way_out = did_you_mean(part, [_BACKBONE, *tops])
-                raise invalid("model.freeze", "name parts of the network", repr(part), way_out)
+                hint = did_you_mean(part, [_BACKBONE, *tops])
+                raise invalid("model.freeze", "name parts of the network", repr(part), hint)
         self.apply()
 
     def apply(self) -> None:

@@ -73,8 +73,8 @@ class Settings(BaseModel, metaclass=_OneLineErrors):
                 reason += "."
             return InvalidInput(reason)
         if first["type"] == "model_type":
-            way_out = f"In TOML: [{place}], its keys below it."
-            return invalid(key, "be a table of settings", repr(first["input"]), way_out)
+            hint = f"In TOML: [{place}], its keys below it."
+            return invalid(key, "be a table of settings", repr(first["input"]), hint)
         rule = first["msg"].removeprefix("Input should ").partition(", ")[0]
         if first["type"] == "missing":
             rule = "be given"
@@ -293,8 +293,8 @@ class Recipe(RecipeSection):
                 rule = f"leave the averaged part of the run ({schedule.average:g}) at full size"
                 raise invalid("schedule.resolution", rule, f"shares that add up to {small:g}")
         if self.model.probe >= self.epochs:
-            way_out = "With model.freeze = backbone only the last layer is trained."
-            raise invalid("model.probe", before_the_end, self.model.probe, way_out)
+            hint = "With model.freeze = backbone only the last layer is trained."
+            raise invalid("model.probe", before_the_end, self.model.probe, hint)
         if self.select != "last" and evaluate_every > 1:
             rule = f"be last unless every epoch is evaluated (engine.evaluate_every is {evaluate_every})"
             raise invalid("select", rule, self.select)
@@ -386,8 +386,8 @@ class Recipe(RecipeSection):
         for module, recorded in self.own_code.items():
             if found.get(module) != recorded:
                 now = in_words(found[module]) if module in found else "not used"
-                way_out = "Bring that code back, or begin a new run (leave own_code out of its recipe)."
-                raise invalid(f"your own {module}", f"be {in_words(recorded)}", now, way_out)
+                hint = "Bring that code back, or begin a new run (leave own_code out of its recipe)."
+                raise invalid(f"your own {module}", f"be {in_words(recorded)}", now, hint)
         return self.changed({"own_code": found})
 
     def compared(self) -> dict[str, Any]:

@@ -263,8 +263,8 @@ def label_of(argument: str, item: Any, row: int) -> int:
         return operator.index(label)
     except TypeError as error:  # a name, a one-hot row, a fraction
         got = _describe(label) if isinstance(label, Tensor) else repr(label)
-        rule, way_out = "be whole numbers, one per item", "Give the class's number, counted from 0, as in class_names."
-        raise invalid(f"{argument} labels", rule, f"{got} in item {row}", way_out) from error
+        rule, hint = "be whole numbers, one per item", "Give the class's number, counted from 0, as in class_names."
+        raise invalid(f"{argument} labels", rule, f"{got} in item {row}", hint) from error
 
 
 def _length(items: TorchDataset[Any]) -> int:
@@ -290,8 +290,8 @@ def first_item(argument: str, items: Any) -> tuple[Tensor, int]:
         raise invalid(f"{argument} items", rule, _describe(item), "Let a Dataset around yours pick the two.")
     image = item[0]
     if not isinstance(image, Tensor) or not image.is_floating_point() or image.dim() != 3:
-        way_out = "Let the dataset's transform do that; a row of features becomes x[:, None, None]."
-        raise invalid(f"{argument} items", rule, _describe(image), way_out)
+        hint = "Let the dataset's transform do that; a row of features becomes x[:, None, None]."
+        raise invalid(f"{argument} items", rule, _describe(image), hint)
     return image, label_of(argument, item, 0)
 
 

@@ -119,8 +119,8 @@ def make_pruner(
         options = plan.pruning.options()
         first = plan.pruning.schedule.first
         if first > recipe.epochs:
-            way_out = "Train longer, or prune earlier: --set method.options.start=N."
-            raise invalid("epochs", f"reach the first pruning, after epoch {first}", recipe.epochs, way_out)
+            hint = "Train longer, or prune earlier: --set method.options.start=N."
+            raise invalid("epochs", f"reach the first pruning, after epoch {first}", recipe.epochs, hint)
     seed = derive_seed(recipe.seed, "order")
     pruner = ConfidencePruner(
         targets, n_classes=n_classes, epochs=recipe.epochs, batch_size=batch_size, seed=seed, **options

@@ -144,8 +144,8 @@ class Dataset(Displayed):
         if absent:
             rule = f"name each of the {self.n_classes} classes at least once"
             found = f"no image of class {min(absent)} ({self.class_names[min(absent)]})"
-            way_out = "Add images of it, or leave the class out and number the others 0, 1, 2, ..."
-            raise invalid("train labels", rule, found, way_out)
+            hint = "Add images of it, or leave the class out and number the others 0, 1, 2, ..."
+            raise invalid("train labels", rule, found, hint)
         channels = self.image_shape[0]
         if len(self.mean) != channels or len(self.std) != channels or min(self.std) <= 0:
             raise invalid("mean and std", f"give {channels} values, std above 0", f"{self.mean} and {self.std}")

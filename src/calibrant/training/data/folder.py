@@ -50,8 +50,8 @@ def decoder_of(spec: Spec) -> Decoder:
             rule = f"be one of {', '.join(_CHOICES[name])}"
             raise invalid(f"{name} in the name of the data", rule, repr(value))
     if spec.size() is None and chosen["fit"] != "stretch":
-        way_out = f"Say ?size=224&fit={chosen['fit']}, or another side length."
-        raise invalid("fit in the name of the data", "come with a size", repr(chosen["fit"]), way_out)
+        hint = f"Say ?size=224&fit={chosen['fit']}, or another side length."
+        raise invalid("fit in the name of the data", "come with a size", repr(chosen["fit"]), hint)
     return Decoder(spec.size(), **chosen)
 
 
@@ -93,8 +93,8 @@ def list_folder(spec: Spec) -> Listing:
     found = [list(pictures_below(str(folder / part / name), f"{part}{name}/")) for part, name in places]
     pictures = FolderPictures(folder, [path for paths in found for path in paths])
     if not len(pictures):
-        way_out = "Known endings: png, jpg, bmp, gif, tif, webp, ppm, pgm."
-        raise invalid(str(folder), f"hold pictures in {layout} folders", "none", way_out)
+        hint = "Known endings: png, jpg, bmp, gif, tif, webp, ppm, pgm."
+        raise invalid(str(folder), f"hold pictures in {layout} folders", "none", hint)
     sizes = [len(paths) for paths in found]
     names = _class_names(folder, places, sizes)
     number = {name: label for label, name in enumerate(names)}
@@ -178,8 +178,8 @@ class StreamedImages(TorchDataset[tuple[Tensor, Tensor]]):
         check_shape(pixels, self.shape, picture, self.pictures[0])
         # Grey sets are decoded in the colours of each picture, so that a colour picture among them is noticed.
         if len(pixels) > self.shape[0]:
-            way_out = "Say ?colour=rgb or ?colour=grey in the name of the data."
-            raise invalid(picture.place, "be grey as the first pictures of the set", "colours", way_out)
+            hint = "Say ?colour=rgb or ?colour=grey in the name of the data."
+            raise invalid(picture.place, "be grey as the first pictures of the set", "colours", hint)
         return torch.tensor(pixels).expand(self.shape), self.labels[index]
 
 

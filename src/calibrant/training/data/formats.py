@@ -61,8 +61,8 @@ def read_public(entry: PublicSet, source: Source | None, size: int | None, progr
 def _check_counts(entry: PublicSet, path: Path, train: int, test: int) -> None:
     if (train, test) != (entry.train, entry.test):
         rule = f"hold the {entry.train} training and {entry.test} test images of {entry.name}"
-        way_out = "Another selection of images can be loaded as arrays:FILE.npz or folder:DIR."
-        raise invalid(str(path), rule, f"{train} and {test}", way_out)
+        hint = "Another selection of images can be loaded as arrays:FILE.npz or folder:DIR."
+        raise invalid(str(path), rule, f"{train} and {test}", hint)
 
 
 def _read_digits() -> Splits:
@@ -227,15 +227,15 @@ def _split(content: Mapping[str, Any], split: str, path: str | Path) -> Images:
 def _pixels(array: NDArray[Any], argument: str) -> NDArray[Any]:
     """Check uint8 images `(N, H, W)` or `(N, H, W, C)` and return them as `(N, C, H, W)`."""
     if array.dtype != np.uint8:
-        way_out = "Convert first: from 0..1 with (x * 255).round().astype('uint8'), from 0..255 with x.astype('uint8')."
-        raise invalid(argument, "be uint8 (0 to 255)", array.dtype, way_out)
+        hint = "Convert first: from 0..1 with (x * 255).round().astype('uint8'), from 0..255 with x.astype('uint8')."
+        raise invalid(argument, "be uint8 (0 to 255)", array.dtype, hint)
     if array.ndim == 3:
         array = array[..., None]
     if array.ndim != 4 or 0 in array.shape:
         raise invalid(argument, "have the shape (N, H, W) or (N, H, W, C), nothing empty", array.shape)
     if array.shape[-1] > _MOST_CHANNELS:
-        way_out = "If they come first, use x.transpose(0, 2, 3, 1)."
-        raise invalid(argument, f"have at most {_MOST_CHANNELS} channels, in the last place", array.shape, way_out)
+        hint = "If they come first, use x.transpose(0, 2, 3, 1)."
+        raise invalid(argument, f"have at most {_MOST_CHANNELS} channels, in the last place", array.shape, hint)
     return array.transpose(0, 3, 1, 2)
 
 
@@ -252,8 +252,8 @@ def _verified_npz(entry: PublicSet, path: Path, size: int | None) -> tuple[Split
     _check_counts(entry, path, len(train), len(test))
     stored = train.shape[-1]
     if size not in (None, stored):
-        way_out = f"An .npz is not resized: leave the option out, or read {entry.files[0].name} instead of it."
-        raise invalid(f"size for {path}", f"be {stored}, as stored", size, way_out)
+        hint = f"An .npz is not resized: leave the option out, or read {entry.files[0].name} instead of it."
+        raise invalid(f"size for {path}", f"be {stored}, as stored", size, hint)
     encode: Callable[[Images, PublicSet], bytes] | None = {"cifar": _to_cifar, "idx": _to_idx}.get(entry.format)
     if encode is None:
         return (train, test), "number of images"

@@ -43,10 +43,10 @@ def load_dataset(spec: str, *, data_dir: str | Path | None = None, progress: Pro
         return _load_arrays(Path(parsed.path).expanduser())
     if parsed.kind == "folder" and parsed.path:
         return load_folder(list_folder(parsed), progress=progress)
-    raise invalid("data", "name a known set", repr(spec), _way_out(spec))
+    raise invalid("data", "name a known set", repr(spec), _hint(spec))
 
 
-def _way_out(text: str) -> str:
+def _hint(text: str) -> str:
     """What was meant: an existing folder or file without the word before its path, or the closest known name."""
     path = Path(text.rpartition("?")[0] or text).expanduser()
     if text and path.is_dir():

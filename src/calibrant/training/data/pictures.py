@@ -104,8 +104,8 @@ class Decoder:
         if pixels > (LARGEST_SIDE**2 if self.size is None else _MOST_PIXELS):
             raise _too_large(picture, f"{image.width} x {image.height}")
         if image.mode not in (*_GREY_MODES, *_COLOUR_MODES):
-            way_out = "Choose the range that matters and convert it to 8 bits; docs/data.md shows how."
-            raise Unreadable(str(invalid(picture.place, "have 8 bits per channel", f"mode {image.mode}", way_out)))
+            hint = "Choose the range that matters and convert it to 8 bits; docs/data.md shows how."
+            raise Unreadable(str(invalid(picture.place, "have 8 bits per channel", f"mode {image.mode}", hint)))
         mode = "RGB"
         if self.colour == "grey" or (self.colour == "auto" and image.mode in _GREY_MODES):
             mode = "L"
@@ -151,14 +151,14 @@ def check_shape(pixels: np.ndarray[Any, Any], expected: tuple[int, ...], picture
     """Refuse a picture that is not as high and wide as the first one; `expected` ends in these two numbers."""
     if pixels.shape[1:] != expected[-2:]:
         sizes = [f"{width}x{height}" for height, width in (expected[-2:], pixels.shape[1:])]
-        rule, way_out = f"have one size, {sizes[0]} as {first.place}", f"{RESIZE} to resize all of them."
-        raise invalid("images", rule, f"{sizes[1]} in {picture.place}", way_out)
+        rule, hint = f"have one size, {sizes[0]} as {first.place}", f"{RESIZE} to resize all of them."
+        raise invalid("images", rule, f"{sizes[1]} in {picture.place}", hint)
 
 
 def _too_large(picture: Picture, found: str) -> Unreadable:
     rule = f"have at most {LARGEST_SIDE**2} pixels, or {_MOST_PIXELS} if pictures are resized"
-    way_out = f"Make it smaller, or {RESIZE[0].lower()}{RESIZE[1:]}."
-    return Unreadable(str(invalid(picture.place, rule, found, way_out)))
+    hint = f"Make it smaller, or {RESIZE[0].lower()}{RESIZE[1:]}."
+    return Unreadable(str(invalid(picture.place, rule, found, hint)))
 
 
 _ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")

@@ -171,8 +171,8 @@ def _download(url: str, path: Path, file: OfficialFile) -> None:
             ) from error
         received = temporary.stat().st_size
         if received != file.size:
-            way_out = "The connection broke, or the publisher has changed the file: nothing was kept."
-            raise invalid(url, f"have {file.size} bytes", received, way_out)
+            hint = "The connection broke, or the publisher has changed the file: nothing was kept."
+            raise invalid(url, f"have {file.size} bytes", received, hint)
         if file.digest:
             check_file(temporary, file.digest, url)
 

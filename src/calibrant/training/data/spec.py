@@ -37,10 +37,10 @@ class Spec:
         """Refuse any option that is not among `names`."""
         for name in self.options:
             if name not in names:
-                way_out = "Leave out the question mark and what follows."
+                hint = "Leave out the question mark and what follows."
                 if names:
-                    way_out = did_you_mean(name, names)
-                raise invalid("data", f"use options that '{self.kind}' knows", repr(name), way_out)
+                    hint = did_you_mean(name, names)
+                raise invalid("data", f"use options that '{self.kind}' knows", repr(name), hint)
 
 
 def anchored(text: str) -> str:

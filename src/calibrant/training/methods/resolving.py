@@ -96,10 +96,10 @@ def resolve(
         settings[key], sources[key] = setting.look_up(data, model)
     for key, value in overrides.items():
         if key not in blueprint.settings:
-            way_out = "It has none."
+            hint = "It has none."
             if blueprint.settings:
-                way_out = did_you_mean(key, blueprint.settings)
-            raise invalid("override", f"be a setting of the method {name!r}", repr(key), way_out)
+                hint = did_you_mean(key, blueprint.settings)
+            raise invalid("override", f"be a setting of the method {name!r}", repr(key), hint)
         settings[key], sources[key] = _like(key, value, blueprint.settings[key].value), "given"
     loss = reduce(operator.add, (term.build(settings) for term in blueprint.terms))
     pruning = None
@@ -118,8 +118,8 @@ def _check_budget(name: str, blueprint: Blueprint, budget: float, overrides: Map
         return
     free = blueprint.pruning.free
     if not free:
-        way_out = "Use a plan with a free rate, such as unbiased or random."
-        raise invalid("budget", f"be 1 with {name}, whose plan has a rate of its own", budget, way_out)
+        hint = "Use a plan with a free rate, such as unbiased or random."
+        raise invalid("budget", f"be 1 with {name}, whose plan has a rate of its own", budget, hint)
     if free in overrides:
         raise invalid(free, "be left out with a budget, which solves for it", overrides[free])
 
@@ -155,8 +155,8 @@ def _place_epochs(
         if "start" in fixed:
             sources["start"] = "given: the first drop of the learning rate"
             if not isinstance(first_drop, int) and (first_drop is None or data not in USUAL_DROP):
-                way_out = "Give an epoch, or schedule.kind = step with milestones."
-                raise invalid("start", "be an epoch if the learning rate has no drop", repr(FIRST_DROP), way_out)
+                hint = "Give an epoch, or schedule.kind = step with milestones."
+                raise invalid("start", "be an epoch if the learning rate has no drop", repr(FIRST_DROP), hint)
         if isinstance(first_drop, int):  # the schedule says so: nothing to scale
             settings["start"] = first_drop
             scalable = [key for key in scalable if key != "start"]
@@ -315,6 +315,6 @@ def _make_own(
         made = factory(**wanted)
     if isinstance(made, Loss | PruningPolicy):
         return made
-    way_out = "docs/losses shows how to write a loss, docs/pruning.md a policy."
+    hint = "docs/losses shows how to write a loss, docs/pruning.md a policy."
     rule = "return a calibrant.losses.Loss or a calibrant.pruning.PruningPolicy"
-    raise invalid(f"method {path}", rule, type(made).__name__, way_out)
+    raise invalid(f"method {path}", rule, type(made).__name__, hint)

@@ -127,8 +127,8 @@ def build_model(
         inner = (3, *(expected.size or image_shape[1:]))
     if name in _MODELS:
         if min(inner[1:]) < SMALLEST_SIDE:
-            way_out = "Enlarge the images, or pass your own network as module:factory."
-            raise invalid(f"images for {name}", f"be at least {SMALLEST_SIDE} pixels per side", inner, way_out)
+            hint = "Enlarge the images, or pass your own network as module:factory."
+            raise invalid(f"images for {name}", f"be at least {SMALLEST_SIDE} pixels per side", inner, hint)
         network = _MODELS[name](n_classes=n_classes, image_shape=inner)
     else:
         network = _foreign(name, n_classes, inner, pretrained=pretrained)

@@ -104,8 +104,8 @@ def check_weights(path: str | Path) -> Path:
     """The path of a file of weights; one that is missing, or of a format that may run code, is refused."""
     file = Path(path).expanduser()
     if file.suffix != ".safetensors":
-        way_out = "Formats that unpickle may run code: convert it once with safetensors.torch.save_file."
-        raise invalid("model.weights", "be a .safetensors file", str(path), way_out)
+        hint = "Formats that unpickle may run code: convert it once with safetensors.torch.save_file."
+        raise invalid("model.weights", "be a .safetensors file", str(path), hint)
     if not file.is_file():
         raise invalid("model.weights", "be a file that exists", str(path))
     return file
@@ -147,8 +147,8 @@ def refuse_misfits(source: str, names: list[str], found: Mapping[str, Tensor], w
         got = f"one of shape {tuple(found[first].shape)}"
     if len(names) > 1:
         got += f" ({len(names)} weights do not fit)"
-    way_out = "Name the network that these weights were made with as model.name."
-    raise invalid(f"weights {source}", f"hold {first} {shape}", got, way_out)
+    hint = "Name the network that these weights were made with as model.name."
+    raise invalid(f"weights {source}", f"hold {first} {shape}", got, hint)
 
 
 def _name_and_weights(library: str, text: str) -> tuple[str, str | None]:
@@ -179,8 +179,8 @@ def torchvision_model(text: str, *, n_classes: int, pretrained: bool = True) -> 
     if weights is not None:
         available = models.get_model_weights(name).__members__
         if weights not in available:
-            way_out = did_you_mean(weights, available)
-            raise invalid(f"weights of {name}", "be some that torchvision has", repr(weights), way_out)
+            hint = did_you_mean(weights, available)
+            raise invalid(f"weights of {name}", "be some that torchvision has", repr(weights), hint)
     try:
         model: Any = models.get_model(name, weights=weights if pretrained else None)
     except (OSError, RuntimeError, EOFError, UnpicklingError) as error:  # no network, a full disk, a damaged file
@@ -359,12 +359,12 @@ def _check_folder(path: str, *, weights: bool) -> None:
     if not folder.is_dir() and not path.startswith((".", "/", "~")):
         return  # a name in the cache
     if not (folder / "config.json").is_file():
-        way_out = "save_pretrained writes one."
-        raise invalid("model", "name a folder with a config.json", f"transformers:{path}", way_out)
+        hint = "save_pretrained writes one."
+        raise invalid("model", "name a folder with a config.json", f"transformers:{path}", hint)
     if weights and not any(folder.glob("*.safetensors")):
         found = ", ".join(sorted(file.name for file in folder.glob("*.bin"))) or "no weights"
-        way_out = "Formats that unpickle may run code: save_pretrained writes safetensors."
-        raise invalid(f"transformers:{path}", "hold its weights as safetensors", found, way_out)
+        hint = "Formats that unpickle may run code: save_pretrained writes safetensors."
+        raise invalid(f"transformers:{path}", "hold its weights as safetensors", found, hint)
 
 
 @contextmanager
