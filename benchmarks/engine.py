@@ -83,10 +83,10 @@ def engine_epochs(recipe: Recipe, dataset: Dataset, epochs: int) -> tuple[Setup,
     for epoch in range(1, epochs + 1):
         wait(setup.fabric.device)
         started = time.perf_counter()
-        setup.learner.meter.reset()
+        setup.steps.meter.reset()
         setup.steps.source.begin(epoch)
         setup.steps.run_epoch(nothing)
-        samples = setup.learner.meter.read()["samples"]
+        samples = setup.steps.meter.read()["samples"]
         setup.pruner.step()
         measured.append((samples, time.perf_counter() - started))
     return setup, measured
@@ -116,11 +116,11 @@ def engine_curve(mode: str, model: str, epochs: int) -> list[dict[str, float]]:
     setup.network.train()
     curve = []
     for epoch in range(1, epochs + 1):
-        setup.learner.meter.reset()
+        setup.steps.meter.reset()
         setup.steps.source.begin(epoch)
         setup.set_learning_rate(recipe.learning_rate(epoch - 1))
         setup.steps.run_epoch(nothing)
-        curve.append(setup.learner.meter.read())
+        curve.append(setup.steps.meter.read())
         setup.pruner.step()
     return curve
 

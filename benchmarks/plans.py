@@ -73,10 +73,10 @@ def train(plan: str, options: argparse.Namespace) -> dict[str, float]:
             print("ready", flush=True)
             sys.stdin.readline()
             updates, scored, started = 0, 0, time.perf_counter()
-        setup.learner.meter.reset()
+        setup.steps.meter.reset()
         setup.steps.source.begin(epoch)
         setup.steps.run_epoch(nothing)
-        figures = setup.learner.meter.read()
+        figures = setup.steps.meter.read()
         setup.pruner.step(score=scorer(setup, epoch))
         updates, scored = updates + int(figures["samples"]), scored + setup.pruner.scored
     wait(setup.fabric.device)

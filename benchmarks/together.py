@@ -28,10 +28,10 @@ def train_for(seconds: float, model: str, ready: Barrier, results: "Queue[float]
     setup.network.train()
 
     def epoch(number: int) -> int:
-        setup.learner.meter.reset()
+        setup.steps.meter.reset()
         setup.steps.source.begin(number)
         setup.steps.run_epoch(nothing)
-        samples = int(setup.learner.meter.read()["samples"])
+        samples = int(setup.steps.meter.read()["samples"])
         wait(setup.fabric.device)
         return samples
 

@@ -115,10 +115,10 @@ def test_a_step_sees_the_new_exponents(toy, recipe):
     losses = []
     for gamma in (1.0, 3.0):
         setup.loss.gammas.fill_(gamma)
-        setup.learner.meter.reset()
+        setup.steps.meter.reset()
         setup.set_learning_rate(0.0)
-        setup.learner.learn(batch)
-        losses.append(setup.learner.meter.read()["loss"])
+        setup.steps.learn(batch)
+        losses.append(setup.steps.meter.read()["loss"])
         rows = torch.softmax(logits, dim=1)[torch.arange(len(batch.targets)), batch.targets].tolist()
         expected = sum(-((1 - p) ** gamma) * math.log(p) for p in rows) / len(rows)
         assert losses[-1] == pytest.approx(expected, rel=1e-9)

@@ -3,8 +3,8 @@ import torch
 from torch.utils.data import TensorDataset
 
 from calibrant.pruning import ConfidencePruner, Every, LowestConfidence
-from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
-from calibrant.training.data import Augmentation, augment, draw_augmentation, normalise
+from calibrant.training.batches import Batches, EpochTables, Preparation
+from calibrant.training.data import Augmentation, Images, augment, draw_augmentation, normalise
 from calibrant.training.reproducibility import derive_seed
 
 _N, _SIDE = 23, 5
@@ -22,10 +22,11 @@ def make(kind, *, rank=0, world_size=1, batch_size=4, augmentation=_AUGMENTATION
     tables = EpochTables(pruner, augmentation=augmentation, batch_size=batch_size, seed=5, **ranks)
     preparation = Preparation((0.4, 0.5), (0.2, 0.3), augmentation=augmentation, device=_CPU, dtype=torch.float32)
     local = tables.part(batch_size)
-    if kind == "resident":
-        return pruner, ResidentBatches(_IMAGES, _LABELS, tables, preparation, batch_size=local)
     items = TensorDataset(_IMAGES, _LABELS)
-    return pruner, LoaderBatches(items, tables, preparation, batch_size=local, workers=workers, device=_CPU)
+    if kind == "resident":
+        items = Images(_IMAGES, _LABELS)
+    resident = kind == "resident"
+    return pruner, Batches(items, tables, preparation, batch_size=local, workers=workers, resident=resident)
 
 
 def run_epochs(kind, epochs=3, **options):
@@ -128,9 +129,7 @@ def test_a_dataset_whose_items_are_random_hears_the_epoch():
             heard.append(epoch)
 
     _, source = make("loader")
-    again = LoaderBatches(
-        Told(_IMAGES, _LABELS), source.tables, source.preparation, batch_size=4, workers=0, device=_CPU
-    )
+    again = Batches(Told(_IMAGES, _LABELS), source.tables, source.preparation, batch_size=4)
     for epoch in (1, 2):
         again.begin(epoch)
     assert heard == [1, 2]

@@ -1,6 +1,7 @@
 import json
 import math
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,17 +12,18 @@ from calibrant.pruning import ConfidencePruner
 from calibrant.training import train
 from calibrant.training.batches import TrainingBatch
 from calibrant.training.setup import make_fabric
-from calibrant.training.step import Learner, TrainingMeter
+from calibrant.training.step import Steps, TrainingMeter
 
 
-def make_learner(recipe, loss):
+def make_steps(recipe, loss):
     torch.manual_seed(0)
     network = nn.Linear(4, 3).double()
     optimiser = torch.optim.SGD(network.parameters(), lr=0.1)
     fabric = make_fabric(recipe)
     model, wrapped = fabric.setup(network, optimiser)
     pruner = ConfidencePruner(torch.arange(30) % 3)
-    return Learner(fabric, model, loss, wrapped, pruner, batch_size=12), network
+    source = SimpleNamespace(batch_size=12, tables=SimpleNamespace(pruner=pruner))
+    return Steps(fabric, model, loss, wrapped, source), network
 
 
 def make_batch(size):
@@ -33,12 +35,12 @@ def make_batch(size):
 
 @pytest.mark.parametrize("before", [False, True])
 def test_convolutions_are_measured_for_full_batches_and_the_setting_is_put_back(toy_recipe, monkeypatch, before):
-    learner, network = make_learner(toy_recipe(engine__precision="64-true"), CrossEntropy())
+    steps, network = make_steps(toy_recipe(engine__precision="64-true"), CrossEntropy())
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", before)
     seen = []
     network.register_forward_hook(lambda *_: seen.append(torch.backends.cudnn.benchmark))
     for size in (12, 5):
-        learner.learn(make_batch(size))
+        steps.learn(make_batch(size))
     assert seen == [True, before]
     assert torch.backends.cudnn.benchmark == before
 

@@ -179,85 +179,93 @@ class EpochTables:
         return len(range(self.rank, total, self.world_size))
 
 
-class ResidentBatches:
-    """The whole set as one uint8 tensor on the device; a batch is a gather."""
+class Batches:
+    """The batches of an epoch, cropped, mirrored and normalised on the device.
+
+    `items` are any map-style dataset of `(image, label)`, read through a `DataLoader`; a sample that rests is not read.
+    Images that are not uint8 are the user's own finished input and pass through. If `resident`, `items` are `Images`
+    on the device and a batch is a gather: only tensor operations, so it can be captured.
+    """
 
     def __init__(
-        self, images: Tensor, labels: Tensor, tables: EpochTables, preparation: Preparation, *, batch_size: int
+        self,
+        items: TorchDataset[Any],
+        tables: EpochTables,
+        preparation: Preparation,
+        *,
+        batch_size: int,
+        workers: int = 0,
+        resident: bool = False,
     ) -> None:
-        self.images, self.labels = images, labels
-        self.tables, self.preparation, self.batch_size = tables, preparation, batch_size
-        self._steps = torch.arange(batch_size, device=images.device)
+        self.items, self.tables, self.preparation = items, tables, preparation
+        self.batch_size, self.workers, self.resident = batch_size, workers, resident
+        self.device = tables.order.device
+        self._steps = torch.arange(batch_size, device=self.device)
+        if not resident:
+            self._read_from(items)
 
     def begin(self, epoch: int) -> None:
-        """Lay out an epoch."""
+        """Lay out an epoch; a dataset with random items gets its number."""
         self.tables.begin(epoch)
+        if self.resident:
+            return
+        if isinstance(self.items, StreamedImages) and self.items.decoder.size is not None:
+            self._decode_at(min(self.preparation.size or (self.items.decoder.size,)))
+        if hasattr(self.items, "set_epoch"):
+            self.items.set_epoch(epoch)
+        self._coming = iter(self._reader)
 
     def take(self, total: int) -> TrainingBatch:
-        """This rank's part of the next global batch; only tensor operations, so it can be captured."""
+        """This rank's part of the next global batch."""
         tables = self.tables
         size = tables.part(total)
         positions = tables.cursor + self._steps[:size]
-        indices = tables.order[positions]
-        images = self.preparation(self.images[indices], tables.offsets[positions], tables.flips[positions])
+        if self.resident:
+            indices = tables.order[positions]
+            images, labels = self.items[indices]
+        else:
+            images, labels, indices = self._next(size)
+        images = self.preparation(images, tables.offsets[positions], tables.flips[positions])
         tables.cursor += size
-        return TrainingBatch(images, self.labels[indices], indices, total)
+        return TrainingBatch(images, labels, indices, total)
 
     def batches(self) -> Iterator[TrainingBatch]:
         """The epoch's batches."""
         return map(self.take, self.tables.totals())
 
+    def stored(self, indices: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Indices and images of these samples in batches, as they are stored."""
+        if self.resident:
+            for rows in torch.split(indices.to(self.device), batch_size):
+                yield rows, self.items[rows][0]
+            return
+        reader = BatchReader(self.items, batch_size=batch_size, workers=self.workers, order=indices.tolist())
+        for images, _, rows in reader:
+            yield rows, images
 
-class LoaderBatches:
-    """Any map-style `Dataset` of `(image, label)` through a `DataLoader`; a sample that rests is not read.
-
-    uint8 images are augmented and normalised on the device like resident ones; float images are the user's own
-    finished input and pass through.
-    """
-
-    def __init__(
-        self,
-        dataset: TorchDataset[Any],
-        tables: EpochTables,
-        preparation: Preparation,
-        *,
-        batch_size: int,
-        workers: int,
-        device: torch.device,
-    ) -> None:
-        self.dataset, self.tables, self.preparation, self.device = dataset, tables, preparation, device
-        self._full_side = 0
-        if isinstance(dataset, StreamedImages):
-            self._full_side = dataset.decoder.size or 0
-        self._options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "order": tables}
-        self._options |= {"pin": device.type == "cuda", "persistent": True}
-        self.reader = BatchReader(dataset, **self._options)
-
-    def begin(self, epoch: int) -> None:
-        """Lay out an epoch; a dataset with random items gets its number."""
-        self.tables.begin(epoch)
-        if self._full_side:
-            self._decode_at(min(self.preparation.size or (self._full_side,)))
-        if hasattr(self.dataset, "set_epoch"):
-            self.dataset.set_epoch(epoch)
-
-    def batches(self) -> Iterator[TrainingBatch]:
-        """The epoch's batches."""
-        start, reader, none = 0, iter(self.reader), torch.empty(0, dtype=torch.int64)
-        for total in self.tables.totals():
-            size = self.tables.part(total)
-            # Of a small last batch some processes hold nothing, in the shape of their images.
-            read = next(reader) if size else (self.dataset[0][0][None][:0], none, none)
-            offsets, flips = (table[start : start + size] for table in (self.tables.offsets, self.tables.flips))
-            start += size
-            images, labels, rows = (part.to(self.device, non_blocking=True) for part in read)
-            yield TrainingBatch(self.preparation(images, offsets, flips), labels, rows, total)
+    def _next(self, size: int) -> tuple[Tensor, ...]:
+        if size:
+            batch = next(self._coming)
+        else:  # of a small last batch some processes hold nothing, in the shape of their images
+            none = torch.empty(0, dtype=torch.int64)
+            batch = self._items_read[0][0][None][:0], none, none
+        return tuple(part.to(self.device, non_blocking=True) for part in batch)
 
     def _decode_at(self, side: int) -> None:
         """Read pictures of this side from now on. Processes that read have a copy of the old dataset: they end."""
-        if isinstance(self.dataset, StreamedImages) and self.dataset.decoder.size != side:
-            self.dataset = self.dataset.at_side(side)
-            self.reader = BatchReader(self.dataset, **self._options)
+        if isinstance(self._items_read, StreamedImages) and self._items_read.decoder.size != side:
+            self._read_from(self._items_read.at_side(side))
+
+    def _read_from(self, items: TorchDataset[Any]) -> None:
+        self._items_read = items
+        self._reader = BatchReader(
+            items,
+            batch_size=self.batch_size,
+            workers=self.workers,
+            order=self.tables,
+            pin=self.device.type == "cuda",
+            persistent=True,
+        )
 
 
 def balanced_draw(order: Tensor, targets: Tensor, seed: int) -> Tensor:

@@ -259,7 +259,7 @@ class _Training:
     def _epoch(self, epoch: int) -> None:
         setup = self.setup
         setup.enter(epoch)
-        meter, source = setup.learner.meter, setup.steps.source
+        meter, source = setup.steps.meter, setup.steps.source
         started = time.perf_counter()
         setup.network.train()
         setup.freezing.hold()
@@ -334,7 +334,7 @@ class _Training:
         return {name: value.cpu() for name, value in loss.state_dict().items()}
 
     def _stop_if_diverged(self, epoch: int, steps: int) -> None:
-        step = self.setup.learner.meter.first_bad_step()
+        step = self.setup.steps.meter.first_bad_step()
         what = "the loss became NaN or infinite"
         advice = "Try a smaller learning rate or a smaller loss weight."
         if step is None:

@@ -12,8 +12,8 @@ from calibrant.errors import InvalidInput, at_level, importing, invalid
 from calibrant.losses.base import balanced_loss
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import methods
-from calibrant.training.batches import EpochTables, LoaderBatches, Preparation, ResidentBatches
-from calibrant.training.data import Dataset, StreamedImages, open_dataset
+from calibrant.training.batches import Batches, EpochTables, Preparation
+from calibrant.training.data import Dataset, Images, StreamedImages, open_dataset
 from calibrant.training.data.dataset import Size
 from calibrant.training.data.spec import own_data
 from calibrant.training.final_weights import BestEpoch
@@ -32,7 +32,7 @@ from calibrant.training.network import (
 from calibrant.training.recipe import OptimiserSection, Recipe
 from calibrant.training.reproducibility import derive_seed
 from calibrant.training.run_data import TorchData, TrainingData, own_torch_data
-from calibrant.training.step import EagerSteps, GraphedSteps, Learner
+from calibrant.training.step import GraphedSteps, Steps
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -256,7 +256,7 @@ class Setup:
         size = self.sizes[epoch - 1]
         return float((FLOPS_PER_GRADIENT * trained + scored) * self.forward_flops[size])
 
-    def _make_steps(self) -> EagerSteps | GraphedSteps:
+    def _make_steps(self) -> Steps:
         recipe, fabric, data, size = self.recipe, self.fabric, self.data, self.batch_size
         tables = EpochTables(
             self.pruner,
@@ -268,21 +268,18 @@ class Setup:
             balanced=data.targets if recipe.balance == "sampler" else None,
         )
         model, optimiser = fabric.setup(self.network, self.optimiser, move_to_device=False)
-        self.learner = Learner(fabric, model, self.loss, optimiser, self.pruner, batch_size=size)
-        if self.mode != "eager":
-            self.learner.compile()
-            self.preparation.compile(size)
-        device, workers = fabric.device, recipe.engine.workers
-        if self.data_path != "resident" or data.images is None:
-            source = LoaderBatches(
-                data.train, tables, self.preparation, batch_size=size, workers=workers, device=device
-            )
-            return EagerSteps(self.learner, source)
-        images, labels = data.images.to(device), data.targets.to(device)
-        resident = ResidentBatches(images, labels, tables, self.preparation, batch_size=size)
+        items, resident = data.train, self.data_path == "resident"
+        if resident and isinstance(items, Images):
+            items = Images(items.images.to(fabric.device), items.labels.to(fabric.device))
+        workers = recipe.engine.workers
+        source = Batches(items, tables, self.preparation, batch_size=size, workers=workers, resident=resident)
+        kind: type[Steps] = Steps
         if self.mode == "graphed":
-            return GraphedSteps(self.learner, resident)
-        return EagerSteps(self.learner, resident)
+            kind = GraphedSteps
+        steps = kind(fabric, model, self.loss, optimiser, source)
+        if self.mode != "eager":
+            steps.compile()
+        return steps
 
 
 def choose_mode(recipe: Recipe, fabric: "Fabric", data_path: str) -> str:

@@ -19,7 +19,7 @@ from calibrant.losses import Loss
 from calibrant.losses.distributed import global_sum
 from calibrant.pruning import ConfidencePruner
 from calibrant.pruning.pruner import Scorer
-from calibrant.training.batches import BatchReader, LoaderBatches, ResidentBatches, TrainingBatch
+from calibrant.training.batches import Batches, TrainingBatch
 from calibrant.training.data import draw_augmentation
 from calibrant.training.network import convolutions, padded
 from calibrant.training.reproducibility import derive_seed, seeded
@@ -92,8 +92,8 @@ class TrainingMeter:
 _WARM_UP = 3
 
 
-class Learner:
-    """The network, its loss and its optimiser, and what one batch does to them."""
+class Steps:
+    """Trains the network on one batch after the other."""
 
     def __init__(
         self,
@@ -101,15 +101,12 @@ class Learner:
         model: "_FabricModule",
         loss: Loss,
         optimiser: torch.optim.Optimizer,
-        pruner: ConfidencePruner,
-        *,
-        batch_size: int,
+        source: Batches,
     ) -> None:
-        self.fabric, self.model, self.optimiser, self.pruner = fabric, model, optimiser, pruner
-        self.loss = loss
+        self.fabric, self.model, self.loss, self.optimiser, self.source = fabric, model, loss, optimiser, source
+        self.pruner: ConfidencePruner = source.tables.pruner
         self.meter = TrainingMeter(fabric.device)
         # What full batches run through; replaced by `compile`.
-        self.full_size = batch_size
         self._full_forward: Callable[[Tensor], Tensor] = model
         self._full_terms: Callable[..., dict[str, Tensor]] = loss.terms
 
@@ -117,14 +114,25 @@ class Learner:
         """Compile for full batches. A last batch of another size stays eager: one step is not worth a compilation."""
         self._full_forward = torch.compile(self.model, dynamic=False)
         self._full_terms = torch.compile(self.loss.terms, dynamic=False)
+        self.source.preparation.compile(self.source.batch_size)
+
+    def run_epoch(self, before_step: Callable[[int], None]) -> None:
+        """Train on the epoch's batches."""
+        for step, total in enumerate(self.source.tables.totals()):
+            before_step(step)
+            self._advance(total)
+
+    def _advance(self, total: int) -> None:
+        self.learn(self.source.take(total))
 
     def learn(self, batch: TrainingBatch) -> None:
         """Train on one batch."""
         forward: Callable[[Tensor], Tensor] = self.model
         terms_of: Callable[..., dict[str, Tensor]] = self.loss.terms
-        if len(batch.indices) == self.full_size:
+        full_size = self.source.batch_size
+        if len(batch.indices) == full_size:
             forward, terms_of = self._full_forward, self._full_terms
-        with convolutions(len(batch.indices), self.full_size, self.fabric.device):
+        with convolutions(len(batch.indices), full_size, self.fabric.device):
             self.optimiser.zero_grad(set_to_none=True)
             logits = forward(batch.images)
             terms = terms_of(logits, batch.targets, self.pruner.weights(batch.indices))
@@ -137,56 +145,40 @@ class Learner:
         self.meter.steps += 1
 
 
-class EagerSteps:
-    """Runs every batch as an ordinary step; compiled parts are called in the same way."""
-
-    def __init__(self, learner: Learner, source: ResidentBatches | LoaderBatches) -> None:
-        self.learner, self.source = learner, source
-
-    def run_epoch(self, before_step: Callable[[int], None]) -> None:
-        """Train on the epoch's batches."""
-        for step, batch in enumerate(self.source.batches()):
-            before_step(step)
-            self.learner.learn(batch)
-
-
-class GraphedSteps:
+class GraphedSteps(Steps):
     """Replays one captured step for every full batch; see the module's docstring."""
 
-    def __init__(self, learner: Learner, source: ResidentBatches) -> None:
-        self.learner, self.source = learner, source
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._warmed = 0
-        self._size = source.preparation.size
+        self._size = self.source.preparation.size
         self._stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's
 
     def run_epoch(self, before_step: Callable[[int], None]) -> None:
         """Train on the epoch's batches. Images of another size than before need a new graph."""
         if self._size != self.source.preparation.size:
             self._size, self._graph, self._warmed = self.source.preparation.size, None, 0
-        for step, total in enumerate(self.source.tables.totals()):
-            before_step(step)
-            if total == self.source.batch_size:
-                self._full_batch()
-            else:
-                self._on_side_stream(total)
+        super().run_epoch(before_step)
 
-    def _full_batch(self) -> None:
-        if self._warmed < _WARM_UP:
+    def _advance(self, total: int) -> None:
+        if total != self.source.batch_size:
+            self._on_side_stream(total)
+        elif self._warmed < _WARM_UP:
             self._warmed += 1
-            self._on_side_stream(self.source.batch_size)
-            return
-        if self._graph is None:
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                self.learner.learn(self.source.take(self.source.batch_size))
-        self._graph.replay()
+            self._on_side_stream(total)
+        else:
+            if self._graph is None:
+                self._graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self._graph):
+                    self.learn(self.source.take(total))
+            self._graph.replay()
 
-    def _on_side_stream(self, size: int) -> None:
+    def _on_side_stream(self, total: int) -> None:
         # Capture requires warm-up work to run on another stream: nothing may be left pending on the legacy stream.
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            self.learner.learn(self.source.take(size))
+            self.learn(self.source.take(total))
         torch.cuda.current_stream().wait_stream(self._stream)
 
 
@@ -249,7 +241,7 @@ def scorer(setup: "Setup", epoch: int) -> Scorer:
             drawn = draw_augmentation(setup.pruner.samples, augmentation.crop_padding, augmentation.flip, generator)
         random = seeded(setup.recipe.seed, "score", epoch, fabric.global_rank)
         with evaluating(network), random, torch.no_grad(), fabric.autocast():
-            for rows, images in _images(setup, indices):
+            for rows, images in setup.steps.source.stored(indices, setup.batch_size * _LARGER):
                 moved = images.to(fabric.device, non_blocking=True)
                 if drawn is None:
                     prepared = preparation.plain(moved)
@@ -260,15 +252,3 @@ def scorer(setup: "Setup", epoch: int) -> Scorer:
                 yield rows, logits
 
     return score
-
-
-def _images(setup: "Setup", indices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """These samples in batches, with their indices."""
-    source, batch_size = setup.steps.source, setup.batch_size * _LARGER
-    if isinstance(source, ResidentBatches):
-        for rows in torch.split(indices.to(source.images.device), batch_size):
-            yield rows, source.images[rows]
-        return
-    workers, order = setup.recipe.engine.workers, indices.tolist()
-    for images, _, rows in BatchReader(setup.data.train, batch_size=batch_size, workers=workers, order=order):
-        yield rows, images

@@ -85,7 +85,7 @@ class Images(TorchDataset[tuple[Tensor, Tensor]]):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, index: int | Tensor) -> tuple[Tensor, Tensor]:
         return self.images[index], self.labels[index]
 
     def __repr__(self) -> str:
