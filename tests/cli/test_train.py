@@ -221,8 +221,7 @@ def test_a_damaged_checkpoint_is_one_plain_line(calibrant, tmp_path):
         code, _, err = calibrant("train", "--resume", folder)
     assert code == 0
     assert err.splitlines()[0] == (
-        "calibrant: warning: checkpoint epoch-00002.json is damaged: its digest does not match. "
-        "The one before it is used."
+        "calibrant: warning: checkpoint epoch-00002.safetensors is damaged: SafetensorError. The one before it is used."
     )
 
 

@@ -75,7 +75,7 @@ def _kill_in_the_middle(node, study, ended):
     while not ended.wait(0.02):
         with contextlib.suppress(psutil.NoSuchProcess):
             words = {word for child in raylet.children(recursive=True) for word in child.cmdline()}
-            if any(any(folders[word].glob("checkpoints/*.json")) for word in words & folders.keys()):
+            if any(any(folders[word].glob("checkpoints/*.safetensors")) for word in words & folders.keys()):
                 # The cells are not killed: they have to end with their workers by themselves.
                 for process in [*raylet.children(), raylet]:
                     process.kill()

@@ -161,9 +161,7 @@ def full_disk_at(name):
     return fsync
 
 
-@pytest.mark.parametrize(
-    "name", ["metrics.jsonl", "epoch-00002.safetensors", "epoch-00002.json", "val.npz", "pruning.npz", "summary.json"]
-)
+@pytest.mark.parametrize("name", ["metrics.jsonl", "epoch-00002.safetensors", "val.npz", "pruning.npz", "summary.json"])
 def test_a_full_disk_is_one_line_and_the_run_goes_on_later(
     whole, toy, toy_recipe, tmp_path, monkeypatch, name, assert_same_run
 ):
@@ -242,7 +240,7 @@ def test_divergence_after_good_epochs_keeps_the_last_good_checkpoint(toy, toy_re
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "Setup", Spy)
-        with pytest.raises(CalibrantError, match=r"epoch 3 at step 1 of 5.*checkpoint is epoch-00002\.json"):
+        with pytest.raises(CalibrantError, match=r"epoch 3 at step 1 of 5.*checkpoint is epoch-00002\.safetensors"):
             train(recipe, tmp_path / "part", data=toy, reporter=Poison())
     # What was good can be gone on from.
     assert resume(tmp_path / "part", data=toy).finished

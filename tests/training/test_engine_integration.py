@@ -224,7 +224,7 @@ def test_two_processes_equal_one_on_the_digits(children, tmp_path):
     folder = tmp_path / "changed"
     shutil.copytree(expected.path, folder)
     (folder / "summary.json").unlink()
-    (folder / "checkpoints" / "epoch-00004.json").unlink()
+    (folder / "checkpoints" / "epoch-00004.safetensors").unlink()
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "calibrant", "train"]
     changed = subprocess.run([*torchrun, "--resume", folder], capture_output=True, text=True, check=False)
     assert changed.returncode == 0, changed.stderr

@@ -41,7 +41,7 @@ def test_the_network_takes_the_mean_and_its_own_statistics():
 
 def weights(run, epoch):
     """The parameters in a checkpoint, without the batch statistics."""
-    tensors = load_checkpoint(run.checkpoints / f"epoch-{epoch:05d}.json").tensors
+    tensors = load_checkpoint(run.checkpoints / f"epoch-{epoch:05d}.safetensors").tensors
     return {name: tensors[name] for name in tensors if name.startswith("model.") and "running" not in name}
 
 

@@ -69,7 +69,7 @@ def test_a_run_goes_on_with_any_number_of_processes_to_the_numbers_of_one(childr
     for name in ("alone", "three"):
         shutil.copytree(run.path, tmp_path / name)
         (tmp_path / name / "summary.json").unlink()
-        (tmp_path / name / "checkpoints" / "epoch-00004.json").unlink()
+        (tmp_path / name / "checkpoints" / "epoch-00004.safetensors").unlink()
     alone = children.start("train", "--resume", tmp_path / "alone", "--devices", "1")
     three = children.step(3, "train", "--resume", tmp_path / "three")
     assert alone.wait() == 0, alone.err

@@ -89,7 +89,7 @@ def recipe_for(toy_recipe, **changes):
 
 
 def weights(run, epoch):
-    tensors = load_checkpoint(run.checkpoints / f"epoch-{epoch:05d}.json").tensors
+    tensors = load_checkpoint(run.checkpoints / f"epoch-{epoch:05d}.safetensors").tensors
     return {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
 
 

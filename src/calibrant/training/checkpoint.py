@@ -1,22 +1,22 @@
 """What a run saves while it trains: checkpoints that survive a kill at any moment, and the epoch log.
 
-A checkpoint is two files. The tensors are written and renamed first; the JSON names their digest and its own, and is
-renamed last: it is the moment at which the checkpoint exists. Nothing is ever unpickled. Anybody may have written
-these files, so they are checked before they are used.
+A checkpoint is one safetensors file. Its metadata are the plain values with the digest of everything; it exists once it
+is renamed. Nothing is ever unpickled. Anybody may have written these files, so they are checked before they are used.
 """
 
 import hashlib
 import json
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -26,10 +26,8 @@ from calibrant.files import (
     content_digest,
     output_error,
     parse_json,
-    read_json,
     reading,
     write_text,
-    write_with_digest,
 )
 from calibrant.runs import Checked, Count, Epoch, Figures, NotNegative, Number, check_json
 
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
 
 Line = dict[str, Any]
 _KEEP = 2
+_METADATA = "calibrant"
 Side = Annotated[int, Field(ge=1, le=100_000)]
 
 
@@ -76,9 +75,9 @@ class CheckpointValues(Checked):
 
 
 class CheckpointContent(Checked):
-    """The JSON of a checkpoint."""
+    """The metadata of a checkpoint."""
 
-    format: Literal[1]
+    format: Literal[2]
     epoch: Epoch
     tensors_sha256: str
     values: CheckpointValues
@@ -94,27 +93,23 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint, remove all but the newest two, and return the path of its JSON."""
+    """Write a checkpoint, remove all but the newest two, and return its path."""
     path = checkpoint_path(folder, checkpoint.epoch)
-    # Not safetensors' own `save_file`: on a full disk it raises an error of its own instead of the system's.
-    blob = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.tensors.items()})
-    with atomic_write(path.with_suffix(".safetensors")) as temporary:
-        temporary.write_bytes(blob)
-    content = {
-        "format": 1,
-        "epoch": checkpoint.epoch,
-        "tensors_sha256": hashlib.sha256(blob).hexdigest(),
-        "values": checkpoint.values,
-    }
-    write_with_digest(path, content)
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.tensors.items()}
+    content: dict[str, Any] = {"format": 2, "epoch": checkpoint.epoch, "values": checkpoint.values}
+    content["tensors_sha256"] = _tensors_digest(tensors)
+    metadata = {_METADATA: json.dumps({**content, "sha256": content_digest(content)}, allow_nan=False)}
+    with atomic_write(path) as temporary:
+        # Not safetensors' own `save_file`: on a full disk it raises an error of its own instead of the system's.
+        temporary.write_bytes(save(tensors, metadata))
     _flush_folder(folder)
     remove_leftovers(folder)
     return path
 
 
 def checkpoint_path(folder: Path, epoch: int) -> Path:
-    """The JSON of the checkpoint after that many epochs."""
-    return folder / f"epoch-{epoch:05d}.json"
+    """The checkpoint after that many epochs."""
+    return folder / f"epoch-{epoch:05d}.safetensors"
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
@@ -138,19 +133,17 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read one checkpoint by the path of its JSON and check both digests."""
+    """Read one checkpoint and check its digests."""
     content = _read(path)
-    try:
-        blob = path.with_suffix(".safetensors").read_bytes()
-        if content["tensors_sha256"] != hashlib.sha256(blob).hexdigest():
-            raise InvalidInput(f"checkpoint {path.name} is damaged: its digest does not match.")
-        return Checkpoint(content["epoch"], load(blob), content["values"])
-    except (OSError, SafetensorError, KeyError) as error:
-        raise InvalidInput(f"checkpoint {path.name} is damaged: {type(error).__name__}.") from error
+    with _undamaged(path):
+        tensors = load(path.read_bytes())
+    if content["tensors_sha256"] != _tensors_digest(tensors):
+        raise InvalidInput(f"checkpoint {path.name} is damaged: its digest does not match.")
+    return Checkpoint(content["epoch"], tensors, content["values"])
 
 
 def trained_data(folder: Path) -> str | None:
-    """Fingerprint of the data by the newest checkpoint's JSON, without reading its tensors; None without a checkpoint.
+    """Fingerprint of the data by the newest checkpoint, without reading its tensors; None without a checkpoint.
 
     Nothing else in a run folder holds it: without checkpoints (removed to save space, for one) it is unknown.
     """
@@ -160,26 +153,40 @@ def trained_data(folder: Path) -> str | None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove checkpoints beyond the newest two, and tensors whose JSON a kill prevented."""
-    kept = {path.stem for path in saved_checkpoints(folder)[:_KEEP]}
-    # JSON first: a kill in between must not leave one that names tensors which are gone.
-    for pattern in ("epoch-*.json", "epoch-*.safetensors"):
-        for path in folder.glob(pattern):
-            if path.stem not in kept:
-                path.unlink(missing_ok=True)
+    """Remove checkpoints beyond the newest two."""
+    for path in saved_checkpoints(folder)[_KEEP:]:
+        path.unlink(missing_ok=True)
 
 
 def saved_checkpoints(folder: Path) -> list[Path]:
-    """The JSON files of a run's checkpoints, the newest first."""
-    return sorted(folder.glob("epoch-*.json"), reverse=True)
+    """A run's checkpoints, the newest first."""
+    return sorted(folder.glob("epoch-*.safetensors"), reverse=True)
+
+
+def _tensors_digest(tensors: Mapping[str, Tensor]) -> str:
+    total = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        total.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return total.hexdigest()
+
+
+@contextmanager
+def _undamaged(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise InvalidInput(f"checkpoint {path.name} is damaged: {type(error).__name__}.") from error
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The JSON of a checkpoint; its digest holds, and its values have the types that the rest of the code relies on."""
+    """What a checkpoint holds beside its tensors; the types are those that the rest of the code relies on."""
+    with _undamaged(path), safe_open(path, "pt") as file:
+        text = (file.metadata() or {}).get(_METADATA, "null")
     try:
-        content = read_json(path)
+        content: Any = parse_json(text, "its metadata")
     except InvalidInput as error:
-        raise InvalidInput(f"checkpoint {path.name} is damaged: it is missing or no JSON.") from error
+        raise InvalidInput(f"checkpoint {path.name} is damaged: {error}") from error
     if not isinstance(content, dict) or content.pop("sha256", None) != content_digest(content):
         raise InvalidInput(f"checkpoint {path.name} is damaged: its digest does not match.")
     check_json(CheckpointContent, content, f"checkpoint {path.name}")
@@ -228,7 +235,7 @@ def unpack(setup: "Setup", checkpoint: Checkpoint) -> None:
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         # The digest holds, so no disk did this: the files belong to another run, or were made by hand.
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-        name = f"epoch-{checkpoint.epoch:05d}.json"
+        name = checkpoint_path(Path(), checkpoint.epoch)
         raise InvalidInput(f"checkpoint {name} does not fit the recipe and the data of its run: {reason}") from error
 
 

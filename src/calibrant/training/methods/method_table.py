@@ -49,17 +49,6 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Method:
-    """What a row of the table says."""
-
-    name: str
-    formula: str
-    pruning: str
-    source: str
-    settings: Mapping[str, Setting]
-
-
-@dataclass(frozen=True)
 class PruningPlan:
     """What `calibrant.pruning.ConfidencePruner` needs to know beyond the data and the seed."""
 
@@ -101,20 +90,32 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Blueprint:
-    """A method before its numbers are filled in: from the table, or from the user's own code."""
+class Method:
+    """A row of the table, or what a name composes: before its numbers are filled in."""
 
     terms: tuple[Part, ...]
-    pruning: Part | None
+    plan: Part | None
     source: str
     differs: Mapping[str, Setting] = field(default_factory=dict)
 
     @property
+    def formula(self) -> str:
+        """The loss in words."""
+        return " + ".join(term.text for term in self.terms)
+
+    @property
+    def pruning(self) -> str:
+        """Which samples rest, in words; "none" if all train."""
+        if self.plan is None:
+            return "none"
+        return self.plan.text
+
+    @property
     def parts(self) -> tuple[Part, ...]:
-        """The terms, then the pruning if there is any."""
-        if self.pruning is None:
+        """The terms, then the plan if there is one."""
+        if self.plan is None:
             return self.terms
-        return (*self.terms, self.pruning)
+        return (*self.terms, self.plan)
 
     @property
     def settings(self) -> dict[str, Setting]:
@@ -340,9 +341,9 @@ PRUNING: dict[str, Part] = {
 
 def _row(
     terms: tuple[str, ...], source: str, pruning: str = "", settings: Mapping[str, Setting] | None = None
-) -> Blueprint:
+) -> Method:
     """A method: its terms, who proposed it, its pruning, and the settings in which it differs from its parts."""
-    return Blueprint(tuple(TERMS[term] for term in terms), PRUNING.get(pruning), source, settings or {})
+    return Method(tuple(TERMS[term] for term in terms), PRUNING.get(pruning), source, settings or {})
 
 
 _GAMMA_1 = {"gamma": Setting(1.0, "MDCA scripts")}
@@ -356,7 +357,7 @@ _FL_2 = {"gamma": Setting(2.0, _MEASURED), "huber_weight": Setting(10.0, _MEASUR
 _FL_QUARTER = {"gamma": Setting(0.25, f"{_MEASURED} by recipes/cifar10-resnet32-sixty-percent.toml")}
 _TAO = {"gamma": Setting(5.0, "Tao et al. 2023, CIFAR with ResNet-50", {(_TINY, None): (2.3, "Tao et al. 2023")})}
 
-METHODS: dict[str, Blueprint] = {
+METHODS: dict[str, Method] = {
     # The paper's columns.
     "nll": _row(("nll",), "maximum likelihood"),
     "brier": _row(("brier",), "Brier 1950"),
@@ -406,7 +407,7 @@ def parts() -> dict[str, tuple[str, ...]]:
 
 def is_plain(name: str) -> bool:
     """Whether the table has a row of that name that trains on all samples."""
-    return name in METHODS and METHODS[name].pruning is None
+    return name in METHODS and METHODS[name].plan is None
 
 
 def plan_settings(*, redraws: bool) -> dict[str, Setting]:

@@ -30,7 +30,6 @@ from calibrant.training.methods.method_table import (
     TERMS,
     USUAL_DROP,
     USUAL_EPOCHS,
-    Blueprint,
     Method,
     Part,
     Plan,
@@ -42,20 +41,6 @@ from calibrant.training.methods.method_table import (
 )
 
 _FORM = "A name is LOSS[+TERM...][+PLAN], for example brier+h+unbiased."
-
-
-def describe(name: str) -> Method:
-    """Formula, pruning, source and settings of a method.
-
-    >>> describe("flsd+h").formula
-    'FLSD-53 + huber_weight * Huber(mean confidence - accuracy)'
-    """
-    blueprint = _find(name)
-    formula = " + ".join(term.text for term in blueprint.terms)
-    pruning = "none"
-    if blueprint.pruning is not None:
-        pruning = blueprint.pruning.text
-    return Method(name, formula, pruning, blueprint.source, blueprint.settings)
 
 
 def resolve(
@@ -86,37 +71,37 @@ def resolve(
     >>> resolve("flsd+h+p", data="cifar10", epochs=16).settings["start"]
     8
     """
-    blueprint = _find(name)
+    method = describe(name)
     if epochs is not None and epochs < 1:
         raise invalid("epochs", "be at least 1", epochs)
-    _check_budget(name, blueprint, budget, overrides)
+    _check_budget(name, method, budget, overrides)
     settings: dict[str, Value] = {}
     sources: dict[str, str] = {}
-    for key, setting in blueprint.settings.items():
+    for key, setting in method.settings.items():
         settings[key], sources[key] = setting.look_up(data, model)
     for key, value in overrides.items():
-        if key not in blueprint.settings:
+        if key not in method.settings:
             hint = "It has none."
-            if blueprint.settings:
-                hint = did_you_mean(key, blueprint.settings)
+            if method.settings:
+                hint = did_you_mean(key, method.settings)
             raise invalid("override", f"be a setting of the method {name!r}", repr(key), hint)
-        settings[key], sources[key] = _like(key, value, blueprint.settings[key].value), "given"
-    loss = reduce(operator.add, (term.build(settings) for term in blueprint.terms))
+        settings[key], sources[key] = _like(key, value, method.settings[key].value), "given"
+    loss = reduce(operator.add, (term.build(settings) for term in method.terms))
     pruning = None
-    if blueprint.pruning is not None:
+    if method.plan is not None:
         _place_epochs(settings, sources, data, epochs, first_drop, fixed=overrides)
-        pruning = _build_pruning(blueprint.pruning, settings, budget)
+        pruning = _build_pruning(method.plan, settings, budget)
         if budget != 1:
             for found in (settings, sources):
-                found.pop(blueprint.pruning.free, None)
+                found.pop(method.plan.free, None)
     return Plan(name, loss, pruning, settings, sources)
 
 
-def _check_budget(name: str, blueprint: Blueprint, budget: float, overrides: Mapping[str, Value]) -> None:
+def _check_budget(name: str, method: Method, budget: float, overrides: Mapping[str, Value]) -> None:
     """Refuse a budget for a plan that has a rate of its own, by itself or because it was given."""
-    if budget == 1 or blueprint.pruning is None:
+    if budget == 1 or method.plan is None:
         return
-    free = blueprint.pruning.free
+    free = method.plan.free
     if not free:
         hint = "Use a plan with a free rate, such as unbiased or random."
         raise invalid("budget", f"be 1 with {name}, whose plan has a rate of its own", budget, hint)
@@ -190,8 +175,12 @@ def _build_pruning(plan: Part, settings: Mapping[str, Any], budget: float) -> Pr
 # composing a name from its parts --------------------------------------------------------------------------------------
 
 
-def _find(name: str) -> Blueprint:
-    """The row of that name, or what its parts compose."""
+def describe(name: str) -> Method:
+    """The row of that name, or what its parts compose: formula, pruning, source and settings.
+
+    >>> describe("flsd+h").formula
+    'FLSD-53 + huber_weight * Huber(mean confidence - accuracy)'
+    """
     if name in METHODS:
         return METHODS[name]
     begin, additions = _beginning(name, name.split("+"))
@@ -210,9 +199,9 @@ def _find(name: str) -> Blueprint:
     source = f"composed; loss: {begin.source}"
     if modules := dict.fromkeys(part.partition(":")[0] for part in own_parts(name)):
         source = f"your own {', '.join(modules)}"
-    blueprint = Blueprint(tuple(terms), plan, source, begin.differs)
-    _refuse_shared_settings(blueprint)
-    return blueprint
+    method = Method(tuple(terms), plan, source, begin.differs)
+    _refuse_shared_settings(method)
+    return method
 
 
 def without_plan(name: str) -> str | None:
@@ -221,18 +210,18 @@ def without_plan(name: str) -> str | None:
     >>> without_plan("brier+h+unbiased"), without_plan("brier+h")
     ('brier+h', None)
     """
-    if _find(name).pruning is None:
+    if describe(name).plan is None:
         return None
     return name.rpartition("+")[0]  # a plan is always the last part
 
 
-def _beginning(name: str, parts: Sequence[str]) -> tuple[Blueprint, Sequence[str]]:
+def _beginning(name: str, parts: Sequence[str]) -> tuple[Method, Sequence[str]]:
     """The loss that a name begins with, your own or the longest row without a plan; and the parts after it."""
     if ":" in parts[0]:
         own = _own_part(parts[0])
         if own.is_plan:
             raise invalid("method", "begin with a loss", repr(name), _FORM)
-        return Blueprint((own,), None, ""), parts[1:]
+        return Method((own,), None, ""), parts[1:]
     for count in range(len(parts), 0, -1):
         row = "+".join(parts[:count])
         if is_plain(row):
@@ -256,10 +245,10 @@ def _addition(name: str, addition: str) -> Part:
     raise invalid(f"what is added in {name}", "be known", repr(addition), did_you_mean(addition, known))
 
 
-def _refuse_shared_settings(blueprint: Blueprint) -> None:
+def _refuse_shared_settings(method: Method) -> None:
     """Refuse two parts that have a setting of the same name: one value cannot be meant for both."""
     owner: dict[str, str] = {}
-    for part in blueprint.parts:
+    for part in method.parts:
         for key in part.settings:
             if key in owner:
                 found = f"one of {owner[key]} and one of {part.text}"
