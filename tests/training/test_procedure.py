@@ -132,11 +132,11 @@ def _reference(recipe, splits, after_epoch):
 
     def look(k, *, plain):
         """How sure the network is of image k now; as it is, or cropped and mirrored by the draw for scores."""
-        image = splits.images[k, 0].double()
+        image = splits.train.images[k, 0].double()
         if not plain:
             generator = torch.Generator().manual_seed(derive_seed(recipe.seed, "score", epoch))
             offsets, flips = draw_augmentation(len(labels), padding, True, generator)
-            image = _augmented(splits.images[k, 0], offsets[k], bool(flips[k]), padding)
+            image = _augmented(splits.train.images[k, 0], offsets[k], bool(flips[k]), padding)
         return _forward(parameters, ((image / 255 - mean) / std).flatten()).max().item()
 
     for epoch in range(1, _EPOCHS + 1):
@@ -151,7 +151,7 @@ def _reference(recipe, splits, after_epoch):
             batch = order[start : start + _BATCH]
             accuracy, confidence, focal = 0.0, 0.0, 0.0
             for position, k in enumerate(batch, start):
-                image = _augmented(splits.images[k, 0], offsets[position], bool(flips[position]), padding)
+                image = _augmented(splits.train.images[k, 0], offsets[position], bool(flips[position]), padding)
                 probabilities = _forward(parameters, ((image / 255 - mean) / std).flatten())
                 c = probabilities.max()
                 accuracy = accuracy + (1.0 if int(probabilities.argmax()) == labels[k] else 0.0)

@@ -22,7 +22,7 @@ def test_training_and_validation_part_the_images_and_test_is_untouched(toy, toy_
     rows = [int(name.removeprefix("train-")) for name in held.ids]
     assert torch.equal(held.items.images, toy.train.images[rows])
     others = [row for row in range(90) if row not in rows]
-    assert torch.equal(splits.images, toy.train.images[others])
+    assert torch.equal(splits.train.images, toy.train.images[others])
     assert torch.equal(splits.targets, toy.train.labels[others])
     assert torch.equal(splits.held_out["test"].items.images, toy.test.images)
 

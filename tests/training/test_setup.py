@@ -1,7 +1,9 @@
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
 from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.training.data import Images
 from calibrant.training.network import make_model
 from calibrant.training.run_data import TrainingData
 from calibrant.training.setup import Setup, choose_data_path, choose_mode, load_data, make_fabric, make_optimiser
@@ -39,12 +41,13 @@ def test_what_a_graph_cannot_hold_is_refused(toy_recipe, device, world_size, dat
 
 
 def test_the_data_path(toy_recipe, monkeypatch):
-    images, cpu = torch.zeros(10, 1, 10, 10, dtype=torch.uint8), torch.device("cpu")
+    pixels, labels, cpu = torch.zeros(10, 1, 10, 10, dtype=torch.uint8), torch.arange(10), torch.device("cpu")
+    images, others = Images(pixels, labels), TensorDataset(pixels.float(), labels)
     assert choose_data_path(toy_recipe(), images, cpu) == "resident"
     assert choose_data_path(toy_recipe(engine__data_path="loader"), images, cpu) == "loader"
-    assert choose_data_path(toy_recipe(), None, cpu) == "loader"
+    assert choose_data_path(toy_recipe(), others, cpu) == "loader"
     with pytest.raises(InvalidInput, match="resident needs uint8 images"):
-        choose_data_path(toy_recipe(engine__data_path="resident"), None, cpu)
+        choose_data_path(toy_recipe(engine__data_path="resident"), others, cpu)
     for free, expected in ((1999, "loader"), (2001, "resident")):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, free))
         assert choose_data_path(toy_recipe(), images, torch.device("cuda")) == expected

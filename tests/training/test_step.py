@@ -30,7 +30,7 @@ def make_batch(size):
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(size, 4, generator=generator, dtype=torch.float64)
     indices = torch.arange(size)
-    return TrainingBatch(images, indices % 3, indices, len(indices))
+    return TrainingBatch(images, indices % 3, indices)
 
 
 @pytest.mark.parametrize("before", [False, True])

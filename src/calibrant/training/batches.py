@@ -31,15 +31,11 @@ _MOST_WORKERS = 16
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """What a step trains on: images ready for the network, targets, and indices into the training set.
-
-    `total` is the number of samples over all processes; of a small last batch some processes may hold none.
-    """
+    """What a step trains on: images ready for the network, targets, and indices into the training set."""
 
     images: Tensor
     targets: Tensor
     indices: Tensor
-    total: int
 
 
 class Preparation:
@@ -216,7 +212,7 @@ class Batches:
         self._coming = iter(self._reader)
 
     def take(self, total: int) -> TrainingBatch:
-        """This rank's part of the next global batch."""
+        """This rank's part of the next global batch of `total` samples; of a small last one some ranks hold none."""
         tables = self.tables
         size = tables.part(total)
         positions = tables.cursor + self._steps[:size]
@@ -227,7 +223,7 @@ class Batches:
             images, labels, indices = self._next(size)
         images = self.preparation(images, tables.offsets[positions], tables.flips[positions])
         tables.cursor += size
-        return TrainingBatch(images, labels, indices, total)
+        return TrainingBatch(images, labels, indices)
 
     def batches(self) -> Iterator[TrainingBatch]:
         """The epoch's batches."""

@@ -15,6 +15,7 @@ from calibrant.files import read_toml, write_text
 from calibrant.own_code import digest, in_words, own_parts, require
 from calibrant.training.data.spec import own_data
 from calibrant.training.methods import Plan, resolve
+from calibrant.training.methods.method_table import RESERVED
 
 if TYPE_CHECKING:
     # Type checkers cannot follow `type(BaseModel)`. Nothing private is imported at run time.
@@ -168,8 +169,7 @@ class MethodSection(RecipeSection):
 
     @model_validator(mode="after")
     def _no_keys_of_the_recipe(self) -> Self:
-        # `methods.resolve` takes these as arguments of its own, from the recipe.
-        for key in ("name", "data", "model", "epochs", "first_drop", "budget"):
+        for key in RESERVED:
             if key in self.options:
                 raise invalid("method.options", "hold settings of the method", repr(key), "The recipe has its own.")
         return self

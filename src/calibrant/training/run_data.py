@@ -56,7 +56,6 @@ class TrainingData:
 
     train: TorchDataset[Any]  # items (image, label)
     targets: Tensor  # the labels of `train`, in the numbering that the pruner uses
-    images: Tensor | None  # all training images as one uint8 tensor; None: only a loader can read them
     held_out: dict[Split, HeldOut]
     class_names: tuple[str, ...]
     image_shape: tuple[int, int, int]
@@ -86,7 +85,6 @@ class TrainingData:
         return cls(
             train=train,
             targets=train.labels,
-            images=train.images if isinstance(train, Images) else None,
             held_out={"val": HeldOut(held, held.ids), "test": HeldOut(dataset.test, dataset.test.ids)},
             class_names=dataset.class_names,
             image_shape=dataset.image_shape,
@@ -178,7 +176,6 @@ class TorchData:
         return TrainingData(
             train=SeededItems(self.train, recipe.seed),
             targets=targets,
-            images=None,
             held_out={
                 "val": HeldOut(self.validation, _names("validation", self.validation)),
                 "test": HeldOut(self.test, _names("test", self.test)),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import Dataset as TorchDataset
 
 from calibrant.errors import InvalidInput, at_level, importing, invalid
 from calibrant.losses.base import balanced_loss
@@ -223,9 +224,7 @@ class Setup:
             dtype=self.dtype,
             full_size=self.full_size,
         )
-        self.data_path = "stream"
-        if not isinstance(data.train, StreamedImages):
-            self.data_path = choose_data_path(recipe, data.images, device)
+        self.data_path = choose_data_path(recipe, data.train, device)
         self.mode = choose_mode(recipe, fabric, self.data_path)
         self.steps = self._make_steps()
 
@@ -297,18 +296,20 @@ def choose_mode(recipe: Recipe, fabric: "Fabric", data_path: str) -> str:
     return "eager"
 
 
-def choose_data_path(recipe: Recipe, images: Tensor | None, device: torch.device) -> str:
+def choose_data_path(recipe: Recipe, items: TorchDataset[Any], device: torch.device) -> str:
     """Resident if the set is one tensor that takes at most half of the device's free memory."""
     wanted = recipe.engine.data_path
+    if isinstance(items, StreamedImages):
+        return "stream"
     if wanted == "stream":
         raise InvalidInput("engine.data_path stream needs data by the name folder:DIR. Use auto or loader.")
-    if images is None:
+    if not isinstance(items, Images):
         if wanted == "resident":
             raise InvalidInput("engine.data_path resident needs uint8 images in one tensor. Use auto or loader.")
         return "loader"
     if wanted != "auto":
         return wanted
     # Half of the free memory is left to the network.
-    if device.type == "cuda" and images.numel() >= torch.cuda.mem_get_info(device)[0] / 2:
+    if device.type == "cuda" and items.images.numel() >= torch.cuda.mem_get_info(device)[0] / 2:
         return "loader"
     return "resident"

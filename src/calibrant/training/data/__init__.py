@@ -10,9 +10,8 @@ from calibrant.training.data.dataset import (
     split_validation,
 )
 from calibrant.training.data.folder import StreamedDataset, StreamedImages
-from calibrant.training.data.inventory import check_dataset, list_datasets
-from calibrant.training.data.load import extent_of, load_dataset, open_dataset
-from calibrant.training.data.public_sets import data_dirs, fetch_dataset
+from calibrant.training.data.load import check_dataset, extent_of, load_dataset, open_dataset
+from calibrant.training.data.public_sets import data_dirs, fetch_dataset, list_datasets
 
 __all__ = [
     "Augmentation",

@@ -1,11 +1,13 @@
-"""Read a data set by its name, in memory or as a stream, or find out how large it is without reading its images."""
+"""Read a data set by its name, in memory or as a stream; find out how large it is, or whether it is complete."""
 
 import math
 import warnings
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid
+from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput, did_you_mean, invalid
 from calibrant.training.data.dataset import (
     Augmentation,
     Dataset,
@@ -14,9 +16,9 @@ from calibrant.training.data.dataset import (
     channel_statistics,
     held_out_of,
 )
-from calibrant.training.data.folder import StreamedDataset, list_folder, load_folder, stream_folder
+from calibrant.training.data.folder import Listing, StreamedDataset, list_folder, load_folder, stream_folder
 from calibrant.training.data.formats import read_arrays, read_public
-from calibrant.training.data.pictures import pixel_memory
+from calibrant.training.data.pictures import Unreadable, decoded, pixel_memory
 from calibrant.training.data.public_sets import CATALOGUE, PublicSet, Source, data_dirs, locate
 from calibrant.training.data.spec import Spec, parse_spec
 
@@ -169,3 +171,58 @@ def extent_of(data: str | Dataset) -> Extent:
         counts = tuple(found.labels[found.train].bincount().tolist())
         return Extent(found.name, len(found.train), len(found.class_names), side, found.augmentation, counts)
     return extent_of(load_dataset(data))
+
+
+def check_dataset(name: str, *, data_dir: str | Path | None = None, progress: Progress | None = None) -> dict[str, Any]:
+    """Read a set from disk, compare it with what is published, and say what it holds.
+
+    Args:
+        name: A set of the catalogue, or `arrays:FILE.npz`, `folder:DIR`.
+        data_dir: Folder to look in first.
+        progress: Called with what is done and all that is to be done.
+
+    Returns:
+        What it holds, as plain JSON values. If pictures of a folder cannot be read, `unreadable` has a line for each,
+        `problem` counts them, and the image shape is None.
+
+    Raises:
+        InvalidInput: The set is not there, or it is the user's own and cannot be read.
+        CheckFailed: A set of the catalogue is there and does not fit what is published.
+    """
+    spec = parse_spec(name)
+    unreadable: list[str] = []
+    # A set that is not there is a mistake in the question; one that does not fit is the answer "no".
+    named = find_named(name, data_dir=data_dir) is not None
+    found: Listing | Dataset
+    try:
+        if spec.kind == "folder" and spec.path:
+            found = list_folder(spec)
+            # Not loaded: the pictures of a folder may take more than all memory.
+            with closing(decoded(found.pictures, found.decoder, progress=progress)) as results:
+                unreadable = [str(result) for _, result in results if isinstance(result, Unreadable)]
+            parts = found.labels[found.train], found.labels[found.test]
+            found = found if unreadable else stream_folder(found)
+        else:
+            found = load_dataset(name, data_dir=data_dir, progress=progress)
+            parts = found.train.labels, found.test.labels
+    except InvalidInput as error:
+        if named:
+            raise CheckFailed(str(error)) from error
+        raise
+    train, test = (part.bincount(minlength=len(found.class_names)).tolist() for part in parts)
+    problem = None
+    if unreadable:
+        problem = f"{len(unreadable)} of {sum(train) + sum(test)} pictures of {found.origin} cannot be read"
+    whole = found if isinstance(found, Dataset) else None
+    return {
+        "name": found.name,
+        "origin": found.origin,
+        "train": sum(train),
+        "test": sum(test),
+        "classes": len(found.class_names),
+        "image_shape": list(whole.image_shape) if whole else None,
+        "verified": (whole and whole.verified) or "nothing is published to compare it with",
+        "images_per_class": {each: list(pair) for each, *pair in zip(found.class_names, train, test, strict=True)},
+        "unreadable": unreadable,
+        "problem": problem,
+    }

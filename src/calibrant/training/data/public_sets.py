@@ -119,6 +119,25 @@ def locate(entry: PublicSet, data_dir: str | Path | None = None) -> Source | Non
     return None
 
 
+def list_datasets(data_dir: str | Path | None = None) -> list[dict[str, Any]]:
+    """Every set by name: what it is, where it was found, how large it is, and its licence.
+
+    Args:
+        data_dir: Folder to look in first; then `CALIBRANT_DATA`, then the user's cache.
+    """
+    rows = []
+    fields = ("name", "title", "train", "test", "licence", "citation", "homepage")
+    for entry in CATALOGUE.values():
+        source = locate(entry, data_dir)
+        found = str(source.path) if source else None
+        if not entry.files:
+            found = "inside scikit-learn"
+        row = {key: getattr(entry, key) for key in fields}
+        row |= {"classes": entry.n_classes, "found": found, "files": [file.name for file in entry.files]}
+        rows.append({**row, "download_bytes": sum(file.size for file in entry.files)})
+    return rows
+
+
 # getting them ---------------------------------------------------------------------------------------------------------
 
 
