@@ -149,7 +149,7 @@ def test_a_run_too_short_for_averaged_weights_goes_without_them():
 
 def values(train, n_classes=10, side=32, name="photos", validation=0.1, augmentation=None):
     extent = Extent(name, train, n_classes, side, augmentation or Augmentation())
-    return {each.key: each.value for each in derive(extent, validation=validation)}
+    return {key: setting.value for key, setting in derive(extent, validation=validation).items()}
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_crops_follow_the_size_of_images_and_small_images_get_the_small_network(
 
 
 def test_what_the_set_brings_along_is_not_set_again():
-    derived = {each.key: each for each in derive(extent_of("cifar10"), validation=0.1)}
+    derived = derive(extent_of("cifar10"), validation=0.1)
     assert not derived["data.crop"].changes_anything
     svhn = default_recipe("svhn")
     assert (svhn.data.augment, svhn.data.crop, svhn.data.mirror) == (True, 4, None)

@@ -38,35 +38,34 @@ _SYMBOLS = re.compile(
 class Derived:
     """A derived setting of a recipe."""
 
-    key: str
     value: Any
     reason: str  # the value in words, and why it is so
     changes_anything: bool = True  # False if the data set itself brings this value
 
 
-def derive(extent: Extent, *, validation: float) -> list[Derived]:
+def derive(extent: Extent, *, validation: float) -> dict[str, Derived]:
     """The settings for a data set of this size, of which the share `validation` is held out."""
     held_out = extent.validation_cases(validation)
     samples = max(extent.train - held_out, 1)
-    return [
-        _model(extent.side, samples),
-        *_length(samples),
-        *_schedule(samples / max(extent.n_classes, 1)),
-        _calibration(held_out),
-        *_augmentation(extent),
-    ]
+    return {
+        "model.name": _model(extent.side, samples),
+        **_length(samples),
+        **_schedule(samples / max(extent.n_classes, 1)),
+        "calibration.share": _calibration(held_out),
+        **_augmentation(extent),
+    }
 
 
 def _model(side: int, samples: int) -> Derived:
     if side <= _SMALL_SIDE:
-        return Derived("model.name", "tiny", f"tiny, for images of {side} pixels per side")
+        return Derived("tiny", f"tiny, for images of {side} pixels per side")
     # At 216 images and equal time on a CPU it was no worse than resnet32 on two sets: docs/training.md.
     if samples < _FEW_SAMPLES and side <= _MEDIUM_SIDE:
-        return Derived("model.name", "tiny", f"tiny, for {samples:,} training images of {side} pixels per side")
-    return Derived("model.name", "resnet32", f"resnet32, for images of {side} pixels per side")
+        return Derived("tiny", f"tiny, for {samples:,} training images of {side} pixels per side")
+    return Derived("resnet32", f"resnet32, for images of {side} pixels per side")
 
 
-def _length(samples: int) -> list[Derived]:
+def _length(samples: int) -> dict[str, Derived]:
     """Batch, rate and epochs: the largest power of two that leaves enough steps per epoch, and enough updates."""
     batch = _LARGEST_BATCH
     while batch > _SMALLEST_BATCH and samples / batch < _STEPS_PER_EPOCH:
@@ -80,24 +79,24 @@ def _length(samples: int) -> list[Derived]:
     # As many updates as on CIFAR-10, fewer for smaller sets.
     updates = max(_UPDATES * min(1.0, (samples / _SAMPLES) ** (2 / 3)), _FEWEST_UPDATES)
     epochs = max(round(updates * batch / samples), _FEWEST_EPOCHS)
-    made, steps = epochs * samples / batch, math.ceil(samples / batch)
+    updates_made, steps = epochs * samples / batch, math.ceil(samples / batch)
     size = f"{samples:,} training images"
-    return [
-        Derived("optimiser.batch_size", batch, f"{batch}, which makes {steps:,} steps per epoch of {size}"),
-        Derived("optimiser.lr", rate, why),
-        Derived("epochs", epochs, f"{epochs}, about {made:,.0f} updates for {size}"),
-    ]
+    return {
+        "optimiser.batch_size": Derived(batch, f"{batch}, which makes {steps:,} steps per epoch of {size}"),
+        "optimiser.lr": Derived(rate, why),
+        "epochs": Derived(epochs, f"{epochs}, about {updates_made:,.0f} updates for {size}"),
+    }
 
 
-def _schedule(per_class: float) -> list[Derived]:
+def _schedule(per_class: float) -> dict[str, Derived]:
     floor, number = 0.2, "no fewer"
     if per_class < _FEW_PER_CLASS:
         floor, number = 0.5, "fewer"
     why = f"{floor} of the first rate, for {number} than {_FEW_PER_CLASS:,} images per class"
-    return [
-        Derived("schedule.floor", floor, f"{why} ({per_class:,.0f})"),
-        Derived(_AVERAGE, 0.25, "0.25, the weights of the last quarter of the epochs are averaged"),
-    ]
+    return {
+        "schedule.floor": Derived(floor, f"{why} ({per_class:,.0f})"),
+        _AVERAGE: Derived(0.25, "0.25, the weights of the last quarter of the epochs are averaged"),
+    }
 
 
 def _calibration(validation: int) -> Derived:
@@ -110,21 +109,21 @@ def _calibration(validation: int) -> Derived:
     why = f"{fitted:,} of {validation:,} validation cases for the temperature, the others for promises"
     if fitted < CAUTIOUS_CASES:
         why += "; with so few it stays close to 1 unless they are clear"
-    return Derived("calibration.share", share, why, many)
+    return Derived(share, why, many)
 
 
-def _augmentation(extent: Extent) -> list[Derived]:
-    own = extent.augmentation
+def _augmentation(extent: Extent) -> dict[str, Derived]:
+    usual = extent.augmentation
     crop = int(extent.side / 8 + 0.5)
     mirror, why = True, "yes, unless left and right matter: then say no"
     if _shows_symbols(extent.name):
         mirror, why = False, "no, the set's name says digits or letters"
-    elif not own.flip:
+    elif not usual.flip:
         mirror, why = False, "no, the classes are named like digits or letters"
-    return [
-        Derived("data.crop", crop, f"{crop} px, an eighth of {extent.side}", crop != own.crop_padding),
-        Derived("data.mirror", mirror, why, mirror != own.flip),
-    ]
+    return {
+        "data.crop": Derived(crop, f"{crop} px, an eighth of {extent.side}", crop != usual.crop_padding),
+        "data.mirror": Derived(mirror, why, mirror != usual.flip),
+    }
 
 
 def _shows_symbols(name: str) -> bool:
@@ -200,9 +199,9 @@ def derived_recipe(data: str | Dataset, given: Mapping[str, Any]) -> Recipe:
     """`default_recipe` with the changes by dotted keys."""
     derived = _derived(data, given)
     if given.get("budget", 1) != 1:
-        derived = _with_smaller_images(derived, given)
-    values = {each.key: each.value for each in derived if each.changes_anything} | dict(given)
-    reasons = {each.key: each.reason for each in derived if each.key not in given}
+        _show_smaller_images_first(derived, given)
+    values = {key: setting.value for key, setting in derived.items() if setting.changes_anything} | dict(given)
+    reasons = {key: setting.reason for key, setting in derived.items() if key not in given}
     # A run of fewer epochs than make up the averaged part is trained without it, unless it was asked for by name.
     epochs, budget = values["epochs"], values.get("budget", 1.0)
     known = isinstance(epochs, int) and isinstance(budget, int | float)
@@ -213,22 +212,20 @@ def derived_recipe(data: str | Dataset, given: Mapping[str, Any]) -> Recipe:
     return recipe.changed({"reasons": reasons})
 
 
-def _with_smaller_images(derived: list[Derived], given: Mapping[str, Any]) -> list[Derived]:
+def _show_smaller_images_first(settings: dict[str, Derived], given: Mapping[str, Any]) -> None:
     """What our records show to be best for a part of the computing (docs/budgets.md): smaller images first.
 
     Networks from elsewhere keep their image size: many take only one.
     """
-    settings = {each.key: each for each in derived}
     if ":" in str(given.get("model.name", settings["model.name"].value)):
-        return derived
+        return
     why = "auto, smaller images in the first 60 % of the epochs, which pays for more epochs"
-    settings["schedule.resolution"] = Derived("schedule.resolution", "auto", why)
+    settings["schedule.resolution"] = Derived("auto", why)
     if given.get("optimiser.name", "sgd") == "sgd":
-        settings["optimiser.nesterov"] = Derived("optimiser.nesterov", True, "yes, as in the recorded runs")
+        settings["optimiser.nesterov"] = Derived(True, "yes, as in the recorded runs")
     if "data.mirror" in settings and settings["data.mirror"].value:
         why = "alternate, each image is mirrored in every second epoch"
-        settings["data.mirror"] = Derived("data.mirror", "alternate", why)
-    return list(settings.values())
+        settings["data.mirror"] = Derived("alternate", why)
 
 
 def method_settings(data: str) -> dict[str, Any]:
@@ -240,15 +237,16 @@ def method_settings(data: str) -> dict[str, Any]:
     if data in _BY_DATA:
         return {}
     left_out = ("schedule.floor", _AVERAGE)
-    return {each.key: each.value for each in _derived(data, {}) if each.changes_anything and each.key not in left_out}
+    derived = _derived(data, {}).items()
+    return {key: setting.value for key, setting in derived if setting.changes_anything and key not in left_out}
 
 
-def _derived(data: str | Dataset, given: Mapping[str, Any]) -> list[Derived]:
+def _derived(data: str | Dataset, given: Mapping[str, Any]) -> dict[str, Derived]:
     validation = Recipe().changed({"data.validation": given.get("data.validation", _VALIDATION)}).data.validation
     if isinstance(data, str) and own_data(data):
         # Its items are finished input: nothing is cropped or mirrored.
         settings = derive(own_extent(data, validation), validation=validation)
-        return [each for each in settings if not each.key.startswith("data.")]
+        return {key: setting for key, setting in settings.items() if not key.startswith("data.")}
     return derive(extent_of(data), validation=validation)
 
 
