@@ -12,21 +12,33 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import AveragedModel
 
 from calibrant.calibration import TemperatureScaling
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.metrics import negative_log_likelihood
 from calibrant.predictions import Predictions
-from calibrant.training.network import measure_statistics
 
 
 @torch.no_grad()
 def take_mean(network: nn.Module, average: AveragedModel, images: Iterable[Tensor]) -> None:
-    """Give the network the mean weights, in place, and the statistics of batches of training images with them."""
+    """Give the network the mean weights, in place, and batch statistics that are plain means over these batches.
+
+    Parts that rest are in evaluation mode and keep theirs. torch's `update_bn` would put them into training mode.
+    """
     for parameter, mean in zip(network.parameters(), average.module.parameters(), strict=True):
         parameter.copy_(mean)
-    measure_statistics(network, images)
+    norms = [module for module in network.modules() if isinstance(module, _BatchNorm) and module.training]
+    momenta = [module.momentum for module in norms]
+    for module in norms:
+        module.reset_running_stats()
+        module.momentum = None  # a plain mean
+    if norms:
+        for batch in images:
+            network(batch)
+    for module, momentum in zip(norms, momenta, strict=True):
+        module.momentum = momentum
 
 
 class BestEpoch:

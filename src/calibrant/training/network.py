@@ -1,6 +1,6 @@
 """The network of a run: the input it expects, which parts are trained and how fast, and layers under training."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -202,24 +201,6 @@ def synchronise_batch_norm(model: nn.Module, device: torch.device) -> nn.Module:
             # Same attributes, another forward: nothing has to be copied, and names in the state stay the same.
             module.__class__ = GlobalBatchNorm2d
     return model
-
-
-@torch.no_grad()
-def measure_statistics(network: nn.Module, images: Iterable[Tensor]) -> None:
-    """Take the running statistics anew, as plain means over these batches, save in parts that rest.
-
-    A network in training whose frozen parts are in evaluation mode is measured as it is.
-    """
-    norms = [module for module in network.modules() if isinstance(module, _BatchNorm) and module.training]
-    momenta = [module.momentum for module in norms]
-    for module in norms:
-        module.reset_running_stats()
-        module.momentum = None  # a plain mean
-    if norms:
-        for batch in images:
-            network(batch)
-    for module, momentum in zip(norms, momenta, strict=True):
-        module.momentum = momentum
 
 
 _CONVOLUTIONS = (torch.conv1d, torch.conv2d, torch.conv3d)
