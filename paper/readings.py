@@ -77,7 +77,7 @@ def saved(data: str, model: str, options: Mapping[str, Any]) -> tuple[float, flo
     plan = methods.resolve(OURS, data=data, model=model, epochs=epochs, **options)
     assert plan.pruning is not None
     labels = [label for label, size in enumerate(TRAINING_IMAGES[data]) for _ in range(9 * size // 10)]
-    pruner = ConfidencePruner(labels, epochs=epochs, **plan.pruning.options())
+    pruner = ConfidencePruner(labels, epochs=epochs, **plan.pruning)
     counts = pruner.samples_by_epoch(epochs)
     return 1 - sum(counts) / (epochs * len(labels)), counts[-1] / len(labels), plan.settings
 

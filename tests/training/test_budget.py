@@ -57,7 +57,7 @@ def test_samples_counted_equal_samples_planned(plain, toy, tmp_path, method, kin
     assert run.summary["samples_seen"] == int(0.6 * 81 * 10)
     assert sum(line["samples"] for line in run.epochs()) == int(0.6 * 81 * 10)
     assert (run.summary["epochs"], run.summary["seen_share"]) == (10, 486 / 810)
-    pruner = ConfidencePruner([0, 1, 2] * 27, epochs=10, **recipe.plan().pruning.options())
+    pruner = ConfidencePruner([0, 1, 2] * 27, epochs=10, **recipe.plan().pruning)
     assert [line["samples"] for line in run.epochs()] == pruner.samples_by_epoch(10)
     assert isinstance(pruner.timetable.policy, kind)
     assert run.summary["policy"] == repr(pruner.timetable.policy)

@@ -40,7 +40,7 @@ def test_each_recipe_file_loads_and_its_method_resolves(path):
     recipe = Recipe.load(path)
     assert recipe == named_recipes()[path.stem]
     plan = recipe.plan()
-    assert plan.pruning.schedule.first < recipe.epochs
+    assert plan.pruning["schedule"].first < recipe.epochs
 
 
 def test_every_set_and_network_of_the_papers_tables_is_there():

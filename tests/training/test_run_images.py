@@ -24,7 +24,7 @@ def test_training_samples_are_what_the_engine_trains_on(run):
     targets = splits.targets.numpy()
     samples = run.training_samples(targets, np.array([17, 3]))
     for sample, position in zip(samples, (17, 3), strict=True):
-        assert (sample.image[..., 0] == splits.images[position, 0].numpy()).all()
+        assert (sample.image[..., 0] == splits.train.images[position, 0].numpy()).all()
     everyone = run.training_samples(targets, np.arange(len(targets)))
     assert set(splits.held_out["val"].ids).isdisjoint(sample.identity for sample in everyone)
     assert run.training_samples(np.zeros(len(targets), np.int64), np.array([0])) is None

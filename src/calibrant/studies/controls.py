@@ -319,7 +319,7 @@ def _pruner(recipe: Recipe) -> ConfidencePruner:
     """Return the plan of a recipe on a data set of one class."""
     plan = recipe.plan().pruning
     assert plan is not None
-    settings = {**plan.options(), "epochs": recipe.epochs, "batch_size": recipe.optimiser.batch_size}
+    settings = {**plan, "epochs": recipe.epochs, "batch_size": recipe.optimiser.batch_size}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrantWarning)
         return ConfidencePruner(np.zeros(_SAMPLES, dtype=np.int64), **settings)
@@ -341,7 +341,7 @@ def _share(spec: StudySpec, row: Variant) -> float | None:
             share = Fraction(sum(_pruner(recipe).samples_by_epoch(recipe.epochs)), _SAMPLES * recipe.epochs)
         except InvalidInput as error:
             message = f"{row.label} gets no control: {error}"
-            if plan.policy.free:
+            if plan["policy"].free:
                 message += " With a budget its updates are known."
             warnings.warn(message, CalibrantWarning, stacklevel=4)
             return None

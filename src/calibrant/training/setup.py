@@ -115,10 +115,9 @@ def make_pruner(
     recipe: Recipe, plan: methods.Plan, targets: Tensor, *, n_classes: int, batch_size: int
 ) -> ConfidencePruner:
     """The pruner of the recipe's method; one that keeps everything if the method prunes nothing."""
-    options: dict[str, Any] = {}
+    options = dict(plan.pruning or {})
     if plan.pruning is not None:
-        options = plan.pruning.options()
-        first = plan.pruning.schedule.first
+        first = plan.pruning["schedule"].first
         if first > recipe.epochs:
             hint = "Train longer, or prune earlier: --set method.options.start=N."
             raise invalid("epochs", f"reach the first pruning, after epoch {first}", recipe.epochs, hint)

@@ -41,7 +41,7 @@ def test_a_name_means_its_parts(name, loss, policy, batch):
     plan = methods.resolve(name)
     torch.testing.assert_close(plan.loss(*batch), loss(*batch), rtol=0, atol=0)
     assert plan.loss.terms(*batch).keys() == loss.terms(*batch).keys()
-    assert (plan.pruning and plan.pruning.policy) == policy
+    assert (plan.pruning and plan.pruning["policy"]) == policy
 
 
 def test_a_composed_name_equals_the_row_where_the_row_has_no_settings_of_its_own(batch):
@@ -102,15 +102,15 @@ def test_nonsense_is_one_line(name, message):
 @pytest.mark.parametrize("plan", PRUNING)
 def test_the_free_setting_is_the_free_field_of_the_policy(plan):
     """Under a budget the one is no setting and the other is solved."""
-    free, policy = PRUNING[plan].free, methods.resolve(f"nll+{plan}").pruning.policy
+    free, policy = PRUNING[plan].free, methods.resolve(f"nll+{plan}").pruning["policy"]
     assert bool(free) == bool(policy.free)
     if free:
         value = methods.describe(f"nll+{plan}").settings[free].value * 0.5
-        changed = methods.resolve(f"nll+{plan}", **{free: value}).pruning.policy
+        changed = methods.resolve(f"nll+{plan}", **{free: value}).pruning["policy"]
         assert getattr(changed, policy.free) == value
         under = methods.resolve(f"nll+{plan}", budget=0.7)
         assert free not in under.settings
-        assert under.pruning.options()["budget"] == 0.7
+        assert under.pruning["budget"] == 0.7
 
 
 def test_the_plans_of_the_field_by_name():
@@ -125,4 +125,4 @@ def test_the_plans_of_the_field_by_name():
     for name, (policy, schedule, anneal) in plans.items():
         for loss in ("nll", "ls+h"):
             found = methods.resolve(f"{loss}+{name}", epochs=80).pruning
-            assert (found.policy, found.schedule, found.anneal) == (policy, schedule, anneal), name
+            assert (found["policy"], found["schedule"], found["anneal"]) == (policy, schedule, anneal), name

@@ -135,24 +135,24 @@ def test_the_papers_parts_can_be_added(mine, batch):
     plan = methods.resolve(f"{mine}:Margin+h+unbiased", data="cifar10", model="resnet32", drop=0.25)
     expected = hinge(*batch, 2.0) + 25 * float(HuberCalibration()(*batch))
     assert float(plan.loss(*batch)) == pytest.approx(expected, rel=1e-5)
-    assert plan.pruning.policy == Unbiased(0.6, 0.25)
-    assert plan.pruning.anneal == 0.125
+    assert plan.pruning["policy"] == Unbiased(0.6, 0.25)
+    assert plan.pruning["anneal"] == 0.125
     assert (
         plan.sources["huber_weight"]
         == methods.resolve("flsd+h", data="cifar10", model="resnet32").sources["huber_weight"]
     )
     ema, last = (methods.resolve(f"{mine}:Margin+{end}", data="cifar10", epochs=16) for end in ("p-ema", "p"))
-    assert (ema.pruning.ema, last.pruning.ema) == (0.3, 1.0)
-    assert ema.pruning.policy == LowestConfidence(0.2)
-    assert ema.pruning.schedule == Every(1, start=8)
+    assert (ema.pruning["ema"], last.pruning["ema"]) == (0.3, 1.0)
+    assert ema.pruning["policy"] == LowestConfidence(0.2)
+    assert ema.pruning["schedule"] == Every(1, start=8)
 
 
 def test_a_policy_is_a_plan_and_its_parameters_are_settings(mine):
     plan = methods.resolve(f"nll+h+{mine}:Half", data="cifar10", epochs=16, part=0.25, ema=0.5)
     assert isinstance(plan.loss.terms(torch.zeros(2, 2), torch.zeros(2, dtype=torch.long)), dict)
-    assert (plan.pruning.policy.part, plan.pruning.ema) == (0.25, 0.5)
-    assert (plan.pruning.schedule, plan.pruning.anneal) == (Every(1, start=1), 0.125)
-    pruner = ConfidencePruner([0] * 8 + [1] * 4, epochs=16, **plan.pruning.options())
+    assert (plan.pruning["policy"].part, plan.pruning["ema"]) == (0.25, 0.5)
+    assert (plan.pruning["schedule"], plan.pruning["anneal"]) == (Every(1, start=1), 0.125)
+    pruner = ConfidencePruner([0] * 8 + [1] * 4, epochs=16, **plan.pruning)
     assert pruner.samples_by_epoch(16) == [12, *[9] * 13, 12, 12]
     pruner.step()
     assert pruner.kept.tolist() == [2, 3, 4, 5, 6, 7, 9, 10, 11]
@@ -160,7 +160,7 @@ def test_a_policy_is_a_plan_and_its_parameters_are_settings(mine):
 
 def test_a_policy_that_does_not_redraw_acts_at_intervals(mine):
     plan = methods.resolve(f"{mine}:Margin+{mine}:Lasting", data="cifar10", epochs=80)
-    assert plan.pruning.schedule == Every(3, start=40)
+    assert plan.pruning["schedule"] == Every(3, start=40)
     assert plan.settings["scaled_from_epochs"] == 160
     assert methods.describe(f"{mine}:Margin+{mine}:Lasting").pruning == f"{mine}:Lasting"
 

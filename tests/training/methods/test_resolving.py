@@ -160,16 +160,16 @@ def test_settings_are_json_and_each_has_a_source(name):
 def test_short_trainings_scale_the_pruning_epochs_and_say_so(data, epochs, interval, start):
     usual = {"cifar100": 200, "svhn": 100, "tiny-imagenet": 100}.get(data, 160)
     plan = methods.resolve("flsd+h+p-ema", data=data, epochs=epochs)
-    assert plan.pruning.schedule == Every(interval, start=start)
+    assert plan.pruning["schedule"] == Every(interval, start=start)
     assert plan.settings.get("scaled_from_epochs") == (None if epochs == usual else usual)
     assert ("scaled to" in plan.sources["start"]) == (epochs != usual)
 
 
 def test_given_epochs_are_not_scaled():
     plan = methods.resolve("flsd+h+p-ema", data="cifar10", model="resnet32", epochs=80, start=7)
-    assert plan.pruning.schedule == Every(13, start=7)
+    assert plan.pruning["schedule"] == Every(13, start=7)
     plan = methods.resolve("flsd+h+p-ema", data="cifar10", epochs=80, start=7, interval=3)
-    assert plan.pruning.schedule == Every(3, start=7)
+    assert plan.pruning["schedule"] == Every(3, start=7)
     assert "scaled_from_epochs" not in plan.settings
 
 
@@ -186,20 +186,20 @@ def test_given_epochs_are_not_scaled():
 )
 def test_pruning_starts_at_the_first_drop_of_the_learning_rate(given, first_drop, start):
     plan = methods.resolve("flsd+h+p-ema", data="cifar10", epochs=80, first_drop=first_drop, **given)
-    assert plan.pruning.schedule == Every(3, start=start)
+    assert plan.pruning["schedule"] == Every(3, start=start)
     assert plan.settings["start"] == start
     assert ("first drop of the learning rate" in plan.sources["start"]) == (given.get("start") != 7)
 
 
 def test_scoring_reaches_the_pruner():
     plan = methods.resolve("flsd+h+p-ema", data="cifar10", readmit=True, scoring="resting")
-    assert plan.pruning.policy == LowestConfidence(0.2, readmit=True)
-    assert ConfidencePruner([0, 1] * 50, epochs=160, **plan.pruning.options()).timetable.from_all
+    assert plan.pruning["policy"] == LowestConfidence(0.2, readmit=True)
+    assert ConfidencePruner([0, 1] * 50, epochs=160, **plan.pruning).timetable.from_all
     assert "forward pass" in methods.describe("flsd+h+p-ema").settings["scoring"].source
 
 
 def test_policies_that_draw_every_epoch_start_at_once():
-    assert methods.resolve("flsd+h+unbiased", data="cifar10", epochs=10).pruning.schedule == Every(1, start=1)
+    assert methods.resolve("flsd+h+unbiased", data="cifar10", epochs=10).pruning["schedule"] == Every(1, start=1)
 
 
 def test_every_setting_can_be_overridden(batch):
@@ -208,7 +208,7 @@ def test_every_setting_can_be_overridden(batch):
     )
     expected = losses.SampleDependentFocal() + 3.0 * losses.HuberCalibration(0.1, kind="smooth-l1")
     torch.testing.assert_close(plan.loss(*batch), expected(*batch), rtol=0, atol=0)
-    assert plan.pruning.policy == LowestConfidence(0.25)
+    assert plan.pruning["policy"] == LowestConfidence(0.25)
     assert plan.settings["ema"] == 1.0
     assert isinstance(plan.settings["ema"], float)
     assert plan.sources["ema"] == "given"

@@ -93,7 +93,7 @@ def _load_arrays(path: Path) -> Dataset:
 
 
 def open_dataset(
-    spec: str, *, data_dir: str | Path | None = None, data_path: str = "auto", progress: Progress | None = None
+    spec: str, *, data_dir: str | Path | None = None, data_path: str = "auto"
 ) -> Dataset | StreamedDataset:
     """Load a set into memory, or stream it: `auto` streams a folder whose pixels take more than half of the memory.
 
@@ -101,14 +101,13 @@ def open_dataset(
         spec: As for `load_dataset`.
         data_dir: As for `load_dataset`.
         data_path: `stream` or `auto`; anything else loads.
-        progress: As for `load_dataset`; not called for a set that is streamed.
     """
     parsed = parse_spec(spec)
     is_folder = parsed.kind == "folder" and parsed.path
     if data_path == "stream" and not is_folder:
         raise invalid("data", "be folder:DIR to be streamed", repr(spec))
     if data_path not in ("auto", "stream") or not is_folder:
-        return load_dataset(spec, data_dir=data_dir, progress=progress)
+        return load_dataset(spec, data_dir=data_dir)
     listing = list_folder(parsed)
     if data_path == "stream":
         return stream_folder(listing)
@@ -120,7 +119,7 @@ def open_dataset(
         reason = f"stream, pictures are decoded as they are needed: {sizes}"
         return replace(stream_folder(listing), reason=reason)
     reason = f"in memory, pictures were decoded once: {sizes}"
-    return replace(load_folder(listing, progress=progress), reason=reason)
+    return replace(load_folder(listing), reason=reason)
 
 
 # the size of a set ----------------------------------------------------------------------------------------------------

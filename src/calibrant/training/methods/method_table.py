@@ -14,7 +14,6 @@ from calibrant import losses
 from calibrant.losses import Loss
 from calibrant.pruning import (
     EasyHard,
-    Every,
     HighestConfidence,
     InfoBatch,
     LowestConfidence,
@@ -49,28 +48,15 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class PruningPlan:
-    """What `calibrant.pruning.ConfidencePruner` needs to know beyond the data and the seed."""
-
-    policy: PruningPolicy
-    schedule: Every
-    ema: float
-    anneal: float
-    minimum_per_class: int
-    budget: float = 1.0
-
-    def options(self) -> dict[str, Any]:
-        """Keyword arguments for `ConfidencePruner`."""
-        return dict(vars(self))
-
-
-@dataclass(frozen=True)
 class Plan:
-    """A method with all its numbers filled in; the settings are ready for JSON, and each has its source."""
+    """A method with all its numbers filled in; the settings are ready for JSON, and each has its source.
+
+    `pruning` are the keyword arguments of `ConfidencePruner` beyond the data and the seed; None trains on all samples.
+    """
 
     name: str
     loss: Loss
-    pruning: PruningPlan | None  # None trains on all samples
+    pruning: Mapping[str, Any] | None
     settings: dict[str, Value]
     sources: dict[str, str]
 

@@ -13,7 +13,7 @@ A row of the table keeps its own settings, also at the beginning of a longer nam
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
+from functools import reduce
 from typing import Any, Literal
 
 from calibrant.errors import did_you_mean, invalid
@@ -33,7 +33,6 @@ from calibrant.training.methods.method_table import (
     Method,
     Part,
     Plan,
-    PruningPlan,
     Setting,
     Value,
     is_plain,
@@ -161,15 +160,15 @@ def _place_epochs(
     settings["scaled_from_epochs"], sources["scaled_from_epochs"] = usual, f"usual length for {data or 'other data'}"
 
 
-def _build_pruning(plan: Part, settings: Mapping[str, Any], budget: float) -> PruningPlan:
+def _build_pruning(plan: Part, settings: Mapping[str, Any], budget: float) -> dict[str, Any]:
     readmit, scoring = settings.get("readmit", False), settings.get("scoring", "batches")
     if (readmit, scoring) not in ((False, "batches"), (True, "resting")):
         rule = "be false with scoring 'batches', or true with scoring 'resting'"
         raise invalid("readmit", rule, f"{readmit} with {scoring!r}", "What rests returns only if it is scored again.")
     # Policies that draw every epoch have no interval.
     schedule = Every(settings.get("interval", 1), start=settings["start"])
-    fixed = (settings["ema"], settings["anneal"], settings["minimum_per_class"])
-    return PruningPlan(plan.build(settings), schedule, *fixed, budget=budget)
+    always = {key: settings[key] for key in ("ema", "anneal", "minimum_per_class")}
+    return {"policy": plan.build(settings), "schedule": schedule, "budget": budget, **always}
 
 
 # composing a name from its parts --------------------------------------------------------------------------------------
@@ -263,14 +262,24 @@ def _own_part(path: str) -> Part:
     """A loss, a term or a plan of the user's, whichever it makes from its defaults."""
     factory = load(path, kind="method")
     settings = _settings_of(factory, path)
-    build = partial(_make_own, factory, path, tuple(settings))
-    made = build({key: setting.value for key, setting in settings.items()})
-    if isinstance(made, Loss):
+
+    def build(values: Mapping[str, Any]) -> Loss | PruningPolicy:
+        arguments = {key: values[key] for key in settings}
+        with own_code_at_work(f"method {path} with {arguments} raised"):
+            made = factory(**arguments)
+        if isinstance(made, Loss | PruningPolicy):
+            return made
+        hint = "docs/losses shows how to write a loss, docs/pruning.md a policy."
+        rule = "return a calibrant.losses.Loss or a calibrant.pruning.PruningPolicy"
+        raise invalid(f"method {path}", rule, type(made).__name__, hint)
+
+    by_default = build({key: setting.value for key, setting in settings.items()})
+    if isinstance(by_default, Loss):
         return Part(path, settings, build)
-    always = plan_settings(redraws=made.redraws)
+    always = plan_settings(redraws=by_default.redraws)
     if taken := [key for key in settings if key in always]:
         raise invalid(f"settings of {path}", "differ from those that every plan has", repr(taken[0]), "Rename yours.")
-    return Part(path, settings | always, build, is_plan=True, free=made.free)
+    return Part(path, settings | always, build, is_plan=True, free=by_default.free)
 
 
 def _settings_of(factory: Callable[..., Any], path: str) -> dict[str, Setting]:
@@ -294,16 +303,3 @@ def _settings_of(factory: Callable[..., Any], path: str) -> dict[str, Setting]:
             default = float(default)
         settings[parameter.name] = Setting(default, f"default in {path}")
     return settings
-
-
-def _make_own(
-    factory: Callable[..., Any], path: str, keys: Sequence[str], settings: Mapping[str, Any]
-) -> Loss | PruningPolicy:
-    wanted = {key: settings[key] for key in keys}
-    with own_code_at_work(f"method {path} with {wanted} raised"):
-        made = factory(**wanted)
-    if isinstance(made, Loss | PruningPolicy):
-        return made
-    hint = "docs/losses shows how to write a loss, docs/pruning.md a policy."
-    rule = "return a calibrant.losses.Loss or a calibrant.pruning.PruningPolicy"
-    raise invalid(f"method {path}", rule, type(made).__name__, hint)
