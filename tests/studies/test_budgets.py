@@ -50,7 +50,7 @@ def test_the_control_of_a_plan_with_a_rate_of_its_own():
     kept, total = 1.0, 0.0
     for epoch in range(1, 21):
         total += kept
-        kept *= 1 - plan.policy.fraction if plan.schedule.due(epoch) else 1
+        kept *= 1 - plan["policy"].fraction if plan["schedule"].due(epoch) else 1
     assert made == {
         "nll": (20, 1.0),
         "flsd+h+p-ema": (20, 1.0),

@@ -102,9 +102,9 @@ def test_the_pruning_of_each_method(name):
         return
     policy, schedule, ema, anneal = PRUNES[name]
     options = {"policy": policy, "schedule": schedule, "ema": ema, "anneal": anneal, "minimum_per_class": 1}
-    assert plan.options() == {**options, "budget": 1.0}
+    assert plan == {**options, "budget": 1.0}
     # The pruner takes them as they are.
-    pruner = ConfidencePruner([0, 1] * 50, epochs=160, **plan.options())
+    pruner = ConfidencePruner([0, 1] * 50, epochs=160, **plan)
     assert sum(pruner.samples_by_epoch(160)) < 160 * 100
 
 
