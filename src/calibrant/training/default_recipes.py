@@ -178,6 +178,8 @@ _VALIDATION = DataSection().validation
 
 # What our records show to be best (docs/results.md): plain cross-entropy, a cosine that ends at a part of the rate, and
 # the weights of the last quarter of the epochs averaged. The temperature at the end of every run does the calibrating.
+# At 60 % of the updates, too, all data for fewer epochs (NLL after scaling .2010 on CIFAR-10, three seeds) is better
+# than `unbiased` (.2058).
 _PLAIN = {"method.name": "nll", "schedule.kind": "cosine"}
 
 

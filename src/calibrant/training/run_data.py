@@ -155,22 +155,22 @@ class TorchData:
         if not listed or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
             raise invalid("class_names", "be a list of distinct names, one per class", repr(names))
         image, first = first_item("train", self.train)
-        held_out = {"validation": self.validation, "test": self.test}
-        for argument, items in held_out.items():
-            shape = first_item(argument, items)[0].shape
-            if shape != image.shape:
+        for argument, items in (("validation", self.validation), ("test", self.test)):
+            first_image, first_label = first_item(argument, items)
+            if first_image.shape != image.shape:
                 rule = f"have the shape of the training images, {tuple(image.shape)}"
-                raise invalid(f"{argument} images", rule, tuple(shape))
-        given = labels_of("train", self.train) if self.targets is None else torch.as_tensor(self.targets)
-        targets = labels("targets", given, rows=_length(self.train), n_classes=len(names)).to(torch.int64)
+                raise invalid(f"{argument} images", rule, tuple(first_image.shape))
+            # Wrong labels are refused before the training: all if the dataset lists them, else the first item's.
+            listed_here = listed_labels(argument, items)
+            if listed_here is None:
+                listed_here = torch.tensor([first_label])
+            labels(f"{argument} labels", listed_here, n_classes=len(names))
+        values = self.targets
+        if values is None:
+            values = labels_of("train", self.train)
+        targets = labels("targets", torch.as_tensor(values), rows=_length(self.train), n_classes=len(names)).long()
         if int(targets[0]) != first:
             raise invalid("targets", f"agree with the items, whose first label is {first}", int(targets[0]))
-        for argument, items in held_out.items():
-            # Wrong labels are refused before the training: all if the dataset lists them, else the first item's.
-            known = listed_labels(argument, items)
-            if known is None:
-                known = torch.tensor([first_item(argument, items)[1]])
-            labels(f"{argument} labels", known, n_classes=len(names))
         check_batch_size(recipe, len(targets))
         channels, height, width = image.shape
         return TrainingData(

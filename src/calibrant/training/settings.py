@@ -16,7 +16,6 @@ from calibrant.training.data import load_dataset
 from calibrant.training.data.load import find_named
 from calibrant.training.data.spec import anchored, own_data, parse_spec
 from calibrant.training.default_recipes import derived_recipe, method_settings, named_recipes, paper_recipe
-from calibrant.training.methods.method_table import BEST_AT_A_BUDGET
 from calibrant.training.models import build_model
 from calibrant.training.models.libraries import check_weights
 from calibrant.training.recipe import Recipe, flatten, recipe_keys, suggest_key
@@ -78,8 +77,6 @@ def recipe_from(
             recipe = recipe.changed({"data.name": data})
     if trust_code:
         trust_named(*recipe.own_names())
-    if file is None and given.get("budget", 1) != 1:
-        given.setdefault("method.name", BEST_AT_A_BUDGET)
     return recipe.changed(given)
 
 

@@ -376,11 +376,6 @@ METHODS: dict[str, Method] = {
 }
 
 
-# What `train --budget` does without a method. By our records (docs/results.md; CIFAR-10, ResNet-32, 60 % of the
-# updates, three seeds, NLL after scaling) all data for fewer epochs, .2010, is better than `unbiased`, .2058.
-BEST_AT_A_BUDGET = "nll"
-
-
 def names() -> tuple[str, ...]:
     """Names of all rows: the paper's columns first, then ours and the controls."""
     return tuple(METHODS)
