@@ -21,18 +21,18 @@ Pruning*, WACV 2023. The method adds a Huber term to the focal loss and removes 
 training. The authors published no code. This page says which claims our runs reproduce. The runs are in
 [the tables](paper-tables.md).
 """
-_LEGEND = f"""A claim was tested in several comparisons: data sets, networks, other methods. The numbers count those that
-support it, contradict it or are inconclusive. One that contradicts makes a claim *not reproduced*; *reproduced* needs the
-support of all ([the rule]({TABLES})). The last column has the clearest of those that decide.
+_LEGEND = f"""A claim was tested in several comparisons: data sets, networks, other methods. The numbers count
+those that support it, contradict it or are inconclusive. One that contradicts makes a claim *not reproduced*;
+*reproduced* needs the support of all ([the rule]({TABLES})). The last column has the clearest of those that decide.
 
 - **Methods**: `flsd` is the focal loss, `+h` adds the Huber term, `+p` pruning, `+p-ema` pruning by a moving average of
   the confidence. `+random` leaves out random samples instead. The paper's method is `flsd+h+p-ema`.
 - **Metrics**: TE is the test error, |S95| the share of test samples with a confidence above 0.95, and ECE(S95) their
   ECE. They use 10 bins and no temperature, as in the paper.
 """
-_OTHER_READINGS = """The paper leaves open how samples are pruned. This table has the same claims under each reading that we
-ran. A cell counts the comparisons that support / contradict the claim / are inconclusive. The verdicts above are those
-of the recommended reading.
+_OTHER_READINGS = """The paper leaves open how samples are pruned. This table has the same claims under each reading
+that we ran. A cell counts the comparisons that support / contradict the claim / are inconclusive. The verdicts above
+are those of the recommended reading.
 """
 _WORDS: dict[Verdict, str] = {"holds": "Reproduced", "fails": "Not reproduced", "cannot tell": "Undecided"}
 _KNOWN = """## What the paper does not say
