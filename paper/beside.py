@@ -13,7 +13,7 @@ from calibrant.studies import Record, summarise
 from calibrant.studies.ablation import ABLATIONS, COMPONENTS, METHOD, ablation_table
 from calibrant.studies.result_tables import metric_label, percent
 from calibrant.studies.study_results import Estimate, Results, estimate
-from calibrant.tables import Table
+from calibrant.tables import Table, counted
 from calibrant.training import paper_recipe
 from paper.claims import BASELINES
 from paper.numbers import METRICS, VARIANTS, PaperRow, paper_rows
@@ -44,11 +44,10 @@ class Agreement:
 
 
 RULE = (
-    "The paper's number is one run, ours the mean of n. With s the standard deviation of one run (the larger of the "
-    "spread over our seeds and the standard error over test images, which is the width of a 95 % interval divided by "
-    "3.92; where that interval lies is not used), they agree if they differ by no more than "
-    "1.96 s √(1 + 1/n) plus half a printed digit, or, for ECE, if both lie below the 95 % quantile of what "
-    "perfect calibration shows by chance."
+    "The paper's number is one run, ours the mean of n runs. They agree if they differ by no more than "
+    "1.96 s √(1 + 1/n) plus half a printed digit. Here s is the standard deviation of one run: the spread over our "
+    "seeds, or the standard error over test images (the width of the 95 % interval divided by 3.92) if that is larger. "
+    "Two ECEs also agree if both lie below the 95 % quantile of what perfect calibration shows by chance."
 )
 
 
@@ -140,7 +139,8 @@ def beside_paper(groups: Groups, reasons: Reasons) -> str:
         "",
         "![Each method on CIFAR-10: ours, and what the paper prints](paper.svg)",
         "",
-        "In percent, 10 bins, without temperature scaling, recommended settings unless others are named. " + RULE,
+        "In percent, 10 bins, without temperature scaling. Settings are the recommended ones unless others are named. "
+        + RULE,
     ]
     tables = _tables(groups)
     for (data, model), compared in tables.items():
@@ -172,6 +172,21 @@ def agreement_counts(groups: Groups) -> str:
         verdict = f"{agreed} of {numbers}" if numbers else "not run"
         rows.append((", ".join(place), verdict, ", ".join(missing) or "-"))
     return Table("", rows, ("table of the paper", "numbers that agree", "rows not run")).markdown()
+
+
+def agreement_total(groups: Groups) -> str:
+    """Return one sentence: how many of the paper's numbers agree with ours in the tables that were run."""
+    tables = _tables(groups)
+    if not tables:
+        return "None of the paper's rows was run yet."
+    counts = [_count(compared) for compared in tables.values()]
+    agreed = sum(count for count, _ in counts)
+    compared = sum(numbers for _, numbers in counts)
+    every = {(row.data, row.model) for row in paper_rows()}
+    return (
+        f"{agreed} of {compared} numbers agree, in {len(tables)} of the paper's {len(every)} tables. We ran no row "
+        "of the others."
+    )
 
 
 def _tables(groups: Groups) -> "dict[Place, list[_Beside]]":
@@ -207,7 +222,7 @@ class _Beside:
 
 
 def _both_epochs(row: PaperRow, label: str, records: Sequence[Record]) -> list[_Beside]:
-    """The last epoch, then the best one where every seed kept it: the paper does not say which one it reports."""
+    """The last epoch, then the best one if every seed kept it: the paper does not say which one it reports."""
     chosen = [best for record in records if (best := record.at_best()) is not None]
     conventions = [(label, list(records))]
     if len(chosen) == len(records):
@@ -269,26 +284,43 @@ def missing_runs(groups: Groups) -> Iterator[Missing]:
 
 
 def not_run(groups: Groups) -> str:
-    """Return what was not run, and what it would cost on the GPU of our records."""
+    """Return a table of what was not run, with the cost of each line on the GPU of our records."""
     rows = []
-    total = 0.0
-    unknown = False
     for missing in missing_runs(groups):
         seconds = _seconds_of_a_run(groups, missing.place)
         cost = "not known"
-        if seconds is None:
-            unknown = True
-        else:
-            total += missing.runs * seconds
+        if seconds is not None:
             cost = f"{missing.runs * seconds / 60:.0f}"
         rows.append((", ".join(missing.place), missing.text, str(missing.runs), cost))
     if not rows:
         return "Nothing that was planned is missing."
     table = Table("", rows, ("data, network", "what", "runs", "GPU minutes")).markdown().rstrip("\n")
-    sentence = f"Together about {total / 3600:.1f} hours of one H200, by the pace of our recorded runs of that network"
-    if unknown:
-        sentence += "; where no run tells the pace, the cost is not known and not counted"
-    return f"{table}\n\n{sentence}. A run at 64x64 pixels is counted as four at 32x32."
+    note = (
+        "Minutes of one H200, by the pace of our recorded runs of that network; not known if no run tells the pace. A "
+        "run at 64x64 pixels is counted as four at 32x32."
+    )
+    return f"{note}\n\n{table}"
+
+
+def cost_of_missing_runs(groups: Groups) -> str:
+    """Return one or two sentences: how many planned runs are missing, and what they would cost."""
+    runs = 0
+    unknown = 0
+    total = 0.0
+    for missing in missing_runs(groups):
+        runs += missing.runs
+        seconds = _seconds_of_a_run(groups, missing.place)
+        if seconds is None:
+            unknown += missing.runs
+        else:
+            total += missing.runs * seconds
+    if not runs:
+        return "Nothing that was planned is missing."
+    text = f"{counted(runs, 'planned run')} {'is' if runs == 1 else 'are'} missing."
+    if total:
+        text += f" They would take about {total / 3600:.1f} hours of one H200"
+        text += f", without {counted(unknown, 'run')} whose pace is not known." if unknown else "."
+    return text
 
 
 def _seconds_of_a_run(groups: Groups, place: Place) -> float | None:

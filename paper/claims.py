@@ -17,14 +17,17 @@ BASELINES = ("brier", "dca", "ls", "mmce", "flsd", "fl+mdca")
 MARGIN = 0.005
 
 RULE = (
-    "**The rule.** A claim compares two methods in one figure of the test set. The 95 % interval of the difference is "
-    "over seeds: the variance over seeds of the two is moderated towards that of all methods on this data set and "
-    "network, as in `calibrant compare` ([how](studies.md)). Where no method has several seeds, it is over test images "
-    "alone, which says nothing about another training. The claim *holds* if the interval lies wholly on its side of "
-    "zero, *fails* if it lies wholly on the other side, and else we *cannot tell*. That accuracy is kept holds if the "
-    f"interval ends below {100 * MARGIN:g} points more error. With several comparisons a claim fails if one of them "
-    "fails, and holds if all of them hold; runs at recommended settings count if there are any. Intervals are not "
-    "corrected for the number of comparisons."
+    "**The rule.** A comparison takes two methods and one figure of the test set, and gives the 95 % interval of the "
+    "difference.\n\n"
+    "- A claim **holds** if the whole interval lies on its side of zero. It **fails** if the interval lies on the "
+    "other side. Otherwise we **cannot tell**.\n"
+    f'- "Accuracy is kept" holds if the interval ends below {100 * MARGIN:g} points more error.\n'
+    "- With several comparisons, a claim fails if one of them fails, and holds if all of them hold. Comparisons at "
+    "recommended settings decide if there are any.\n"
+    "- Intervals are over seeds. The variance over seeds of the two methods is moderated towards that of all methods "
+    "on this data set and network, as in `calibrant compare` ([how](studies.md)). If no method has several seeds, the "
+    "interval is over test images, which says nothing about another training.\n"
+    "- Intervals are not corrected for the number of comparisons."
 )
 
 
@@ -34,18 +37,19 @@ class Claim:
 
     Attributes:
         title: In a few words.
-        question: The same as a question that the verdict answers.
+        statement: The claim in one sentence.
         says: What the paper says, and where.
         metric: Flat name of the figure.
         ours: The method that the claim is about.
         others: What it is compared with.
         kept: Whether the claim is that the figure gets no worse, instead of better.
-        as_run: Whether the others have settings of their own, so that ours at recommended ones is put beside them all.
-        missing: Which runs would tell, where there are none.
+        as_run: Whether the others have settings of their own. Then ours at recommended settings is compared with all.
+        missing: Which runs would tell, if there are none.
+        in_print: Whether the paper makes this claim. If not, it is a control that we added.
     """
 
     title: str
-    question: str
+    statement: str
     says: str
     metric: str
     ours: str
@@ -53,6 +57,7 @@ class Claim:
     kept: bool = False
     as_run: bool = False
     missing: str = ""
+    in_print: bool = True
 
 
 _PLAN = ("fraction", "interval", "start", "ema", "within", "readmit", "scoring", "anneal", "minimum_per_class")
@@ -60,84 +65,88 @@ _PLAN = ("fraction", "interval", "start", "ema", "within", "readmit", "scoring",
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "Calibrated",
-        "Is its ECE lower than that of every other method?",
-        'Results: the method "improves ECE score across all the datasets", against every other method of the table.',
+        "The method has a lower ECE than every other method.",
+        'Results: the method "improves ECE score across all the datasets", compared with every other method of the '
+        "table.",
         *("ece", OURS, BASELINES),
     ),
     Claim(
         "Best on ECE(S95)",
-        "Is its ECE(S95) lower than that of every other method?",
-        "Table 2 has its method best on ECE(S95) on each of the five data sets.",
+        "The method has a lower ECE(S95) than every other method.",
+        "Table 2: the method has the best ECE(S95) on each of the five data sets.",
         *("ece@0.95", OURS, BASELINES),
     ),
     Claim(
         "Confident",
-        "Does pruning make more test samples confident (|S95|)?",
-        "Abstract: pruning provides an increase in confident yet calibrated samples, so that with it more test samples "
-        "lie above 0.95 than without.",
+        "Pruning makes more test samples confident.",
+        "Abstract: pruning provides an increase in confident yet calibrated samples. So with pruning more test samples "
+        "should have a confidence above 0.95.",
         *("share@0.95", OURS, ("flsd+h",)),
     ),
     Claim(
         "More confident than FLSD and MDCA",
-        "Are more samples confident than with FLSD and with MDCA?",
-        "Caption of table 2: |S95| is higher than that of FLSD and MDCA. The Huber term has its part in this.",
+        "More test samples are confident than with FLSD and with MDCA.",
+        "Caption of table 2: |S95| is higher than that of FLSD and MDCA. Part of this may come from the Huber term.",
         *("share@0.95", OURS, ("flsd", "fl+mdca")),
     ),
     Claim(
         "Pruning calibrates",
-        "Does pruning lower ECE?",
-        "Contributions: pruning leads to calibrated predictions. So ECE should be lower with it than without.",
+        "Pruning lowers ECE.",
+        "Contributions: pruning leads to calibrated predictions. So ECE should be lower with pruning than without.",
         *("ece", OURS, ("flsd+h",)),
     ),
     Claim(
-        "Better than resting at random, in calibration",
-        "Is pruning better calibrated than resting a random part?",
-        "Not claimed in print, but what pruning by confidence must show: ECE lower than where a random part of the "
-        "samples rests, at as many updates.",
-        *("ece", OURS, ("flsd+h+random",)),
-        as_run=True,
-    ),
-    Claim(
-        "Better than resting at random, in error",
-        "Is its error lower than that of resting a random part?",
-        "The same of the error.",
-        *("test_error", OURS, ("flsd+h+random",)),
-        as_run=True,
-    ),
-    Claim(
         "Accuracy kept",
-        "Is accuracy kept?",
+        "The method keeps the accuracy.",
         'Contributions: less training time "without compromising on accuracy".',
         *("test_error", OURS, ("flsd+h", "flsd", "nll")),
         kept=True,
     ),
     Claim(
         "EMA better than none, in calibration",
-        "Does the moving average lower ECE?",
-        "Ablation: an average of the confidences over epochs enhances calibration.",
+        "The moving average lowers ECE.",
+        "Ablation: averaging the confidences over epochs improves calibration.",
         *("ece", OURS, ("flsd+h+p",)),
     ),
     Claim(
-        "EMA better than none, in error",
-        "Does the moving average keep the error?",
-        "Not claimed in print; it belongs beside the line above.",
-        *("test_error", OURS, ("flsd+h+p",)),
-        kept=True,
-    ),
-    Claim(
         "The Huber term calibrates",
-        "Does the Huber term lower ECE?",
+        "The Huber term lowers ECE.",
         "Contributions: the term enforces calibration by reducing the difference between confidence and accuracy.",
         *("ece", "flsd+h", ("flsd",)),
     ),
     Claim(
         "Huber better than L1",
-        "Is the Huber term better than L1 (DCA's)?",
+        "The Huber term lowers ECE more than the L1 term of DCA.",
         "Method: the absolute difference of DCA is not differentiable and sometimes fails; the Huber loss replaces it.",
         *("ece", "flsd+h", ("flsd+dca",)),
         as_run=True,
         missing="`flsd+dca` with `dca_weight` 0.125, the slope that the Huber term has away from zero on CIFAR-10 with "
         "ResNet-32",
+    ),
+    Claim(
+        "Better than leaving out random samples, in calibration",
+        "Pruning gives a lower ECE than leaving out random samples.",
+        "The paper does not claim this. If choosing samples by confidence helps, ECE must be lower than with random "
+        "samples left out, for as many updates.",
+        *("ece", OURS, ("flsd+h+random",)),
+        as_run=True,
+        in_print=False,
+    ),
+    Claim(
+        "Better than leaving out random samples, in error",
+        "Pruning gives a lower error than leaving out random samples.",
+        "The same for the error.",
+        *("test_error", OURS, ("flsd+h+random",)),
+        as_run=True,
+        in_print=False,
+    ),
+    Claim(
+        "EMA better than none, in error",
+        "The moving average keeps the error.",
+        "The paper does not claim this. A lower ECE is worth little if the error rises.",
+        *("test_error", OURS, ("flsd+h+p",)),
+        kept=True,
+        in_print=False,
     ),
 )
 
@@ -170,7 +179,7 @@ class Comparison:
 
 
 def comparisons(claim: Claim, groups: Groups) -> list[Comparison]:
-    """All tests of a claim that the records allow: at recommended settings, and at others that both methods share."""
+    """Return all comparisons for a claim: at recommended settings, and at others that both methods share."""
     found = []
     for place, by_label in groups.items():
         records = [record for group in by_label.values() for record in group]
@@ -187,15 +196,22 @@ def comparisons(claim: Claim, groups: Groups) -> list[Comparison]:
 
 
 def verdict(found: Sequence[Comparison]) -> Verdict:
-    """Of a claim: by the comparisons at recommended settings where there are any, else by the others."""
-    counted = [each for each in found if not each.variant] or list(found)
-    if any(each.verdict == "fails" for each in counted):
+    """Return the verdict on a claim."""
+    verdicts = [comparison.verdict for comparison in deciding(found)]
+    if "fails" in verdicts:
         return "fails"
-    return "holds" if counted and all(each.verdict == "holds" for each in counted) else "cannot tell"
+    if verdicts and all(verdict == "holds" for verdict in verdicts):
+        return "holds"
+    return "cannot tell"
+
+
+def deciding(found: Sequence[Comparison]) -> list[Comparison]:
+    """Return the comparisons that decide: those at recommended settings, or all if there are none."""
+    return [comparison for comparison in found if not comparison.variant] or list(found)
 
 
 def exceptions(claim: Claim) -> list[str] | None:
-    """Tables of the paper whose own numbers contradict the claim; None where its tables do not hold both methods."""
+    """Return the tables of the paper whose numbers contradict the claim; None if no table has both methods."""
     tables: dict[str, dict[str, float]] = {}
     for row in paper_rows():
         tables.setdefault(f"{row.data}, {row.model}", {})[row.method] = row.value(claim.metric)

@@ -12,35 +12,39 @@ from paper.runs import Groups, group_records
 _HEAD = """<!-- Written by docs/make/results.py from results/*.json. Change those, not this. -->
 # Results
 
-Each row is a method beside a control that cost as much. Every number comes from a recorded run: official test set, last
-epoch, means over seeds.
+Each row compares a method with a control that cost as much. All numbers come from recorded runs: official test set,
+last epoch, mean over seeds.
 
 ![Quality against computing: smaller images first, fewer epochs, the former default, its best pruning plan](compute.svg)
 
-![Each method beside its control: differences in error, NLL and ECE with their intervals](results.svg)
+![Each method and its control: differences in error, NLL and ECE with their intervals](results.svg)
 """
 _BELOW = """
-Method / control; **bold** where the difference is more than chance: its 95 % interval, over seeds where there are
-several, else over test images, excludes 0 (not corrected for the number of rows). *Decided alone*: the share of the
-test images above a threshold that promises 99 % accuracy, chosen on the validation set after a temperature (fitted on
-half of it). *Best score*: the same promise if the [ranking score](routing.md#another-ranking-more-automation) is
-chosen, too, with the defaults of `route fit`, which leave nine tenths of the cases to the promise instead of a half. A
-dash: the predictions of a run were not kept, and this column is younger than its record.
+Each cell shows method / control.
+
+- **Bold**: the 95 % interval of the difference excludes 0. The interval is over seeds if there are several, else over
+  test images. It is not corrected for the number of rows.
+- **Decided alone**: the share of the test images above a threshold that promises 99 % accuracy. Temperature and
+  threshold are fitted on one half of the validation set each.
+- **The same, best score**: as before, but the [ranking score](routing.md#another-ranking-more-automation) is chosen,
+  too, with the defaults of `route fit`: a tenth of the validation cases for calibrator and score, nine tenths for the
+  promise. A dash means that the predictions of a run were not kept, so this column could not be computed.
+
 """
 _LIMITS = """
-## What it does not show
+## What the results do not show
 
-- **Which part of the default does it.** It differs from the paper's recipe in schedule, averaged weights, crops (SVHN)
-  and batch size (CIFAR-100); these were not taken apart.
-- **Other networks and other data.** These are small images, networks trained from scratch, and few seeds.
-- **A choice without any look at test figures.** The default's schedule goes back to runs on CIFAR-10 and CIFAR-100
-  whose test figures were in view.
+- **Which part of the default helps.** It differs from the paper's recipe in schedule, averaged weights, crops (SVHN)
+  and batch size (CIFAR-100). We did not measure these changes one by one.
+- **Other networks and other data.** We trained on small images, from scratch, with few seeds.
+- **A default chosen without test figures.** Its schedule goes back to runs on CIFAR-10 and CIFAR-100 whose test figures
+  we had seen.
 """
 _MORE = """## More
 
-- [The paper's claims](paper.md), one by one, its numbers beside ours, and what was not run.
-- [All results](all-results.html): every method, every plan beside its control, to sort and search;
-  the same [as CSV](all-results.csv), one line per run.
+- [The paper's claims](paper.md), one by one, and what was not run.
+- [All results](all-results.html): every method and every plan with its control, to sort and search. The same
+  [as CSV](all-results.csv), one line per run.
 - [results/README.md](../results/README.md): how settings were chosen, and what is still missing.
 """
 
@@ -54,7 +58,7 @@ def results_page(folder: str | Path) -> str:
     found = findings(groups)
     if not found:
         return f"{_HEAD}\nNothing yet: `results/` holds no method together with its control.\n\n{_MORE}"
-    shows = ["\n## What it shows", "", *(_wrapped(line) for line in sentences(found, all_plans(groups)))]
+    shows = ["\n## What the results show", "", *(_wrapped(line) for line in sentences(found, all_plans(groups)))]
     parts = [
         _HEAD,
         "",
@@ -76,7 +80,8 @@ def readme_findings(folder: str | Path) -> str:
 
 
 def _wrapped(line: str) -> str:
-    return textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+    indent = " " * (line.index("- ") + 2)
+    return textwrap.fill(line, 120, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
 def table(found: Sequence[Finding]) -> str:
@@ -96,41 +101,51 @@ def table(found: Sequence[Finding]) -> str:
     return Table("", rows, heads).markdown()
 
 
+_Kind = tuple[str, Callable[[Sequence[Finding]], str], Callable[[Finding], str], Metric]
+"""The name of a kind, its headline, the sentence for one row, and the metric that decides."""
+
+
 def sentences(found: Sequence[Finding], plans: Sequence[Finding], *, brief: bool = False) -> list[str]:
-    """What the rows say, as three list items; each names the control.
+    """Return what the rows show, as items of a Markdown list; each item names its control.
 
     Args:
         found: The rows.
-        plans: Every plan that has its control, for the verdict on plans: the rows hold a few of them.
-        brief: Figures of the first row of each kind alone.
+        plans: Every plan that has a control. The verdict on plans counts all of them; `found` holds only a few.
+        brief: Give figures for the first row of each kind, and only the verdict of the others. Otherwise each row is
+            an item of a nested list.
     """
-    names = ("resolution", "default", "plan", "huber", "pruning")
-    kinds = {kind: [each for each in found if each.kind == kind] for kind in names}
-    made = []
-    if kinds["resolution"]:
-        made.append(
-            f"- **{_smaller(kinds['resolution'])}**: {_described(kinds['resolution'], _resolution, NLL, brief)}."
-        )
-    if kinds["default"]:
-        made.append(f"- **{_headline(kinds['default'])}**: {_described(kinds['default'], _default, ERROR, brief)}.")
-    if kinds["plan"]:
-        made.append(f"- {_worth(plans)} {_CONTROL}{_described(kinds['plan'], _plan, NLL, brief)}.")
-    parts = [words(kinds[kind]) for kind, words in (("huber", _huber), ("pruning", _pruning)) if kinds[kind]]
-    if parts:
-        made.append("- " + " ".join(parts))
-    return made
+    kinds: tuple[_Kind, ...] = (
+        ("resolution", _smaller, _resolution, NLL),
+        ("default", _default_headline, _default, ERROR),
+        ("plan", lambda _: _worth(plans), _plan, NLL),
+        ("huber", _huber_headline, _huber, ECE),
+        ("pruning", _pruning_headline, _pruning, ERROR),
+    )
+    items = []
+    for kind, headline, sentence, metric in kinds:
+        rows = [row for row in found if row.kind == kind]
+        if not rows:
+            continue
+        if brief:
+            items.append(f"- {headline(rows)} {sentence(rows[0])}{_others(rows, metric)}")
+        else:
+            items.append(f"- {headline(rows)}")
+            items += [f"    - {sentence(row)}" for row in rows]
+    return items
 
 
-def _described(found: Sequence[Finding], sentence: Callable[[Finding], str], metric: Metric, brief: bool) -> str:
-    if not brief:
-        return "; ".join(map(sentence, found))
-    first, *others = found
-    verdicts: dict[str, list[str]] = {}
-    for each in others:
-        verdicts.setdefault(each.verdict(metric), []).append(f"{each.where.replace(', ', ' with ')} ({_paid(each)})")
-    same = first.verdict(metric)
-    parts = [f"{'also ' if word == same else ''}{word} on {', '.join(places)}" for word, places in verdicts.items()]
-    return "; ".join([sentence(first), *parts])
+def _others(rows: Sequence[Finding], metric: Metric) -> str:
+    """Return the verdicts of all rows but the first: places and seeds, without figures."""
+    places: dict[str, list[str]] = {}
+    for row in rows[1:]:
+        places.setdefault(row.verdict(metric), []).append(_place(row))
+    same = rows[0].verdict(metric)
+    text = ""
+    for word, names in places.items():
+        label = "inconclusive" if word == "cannot tell" else word
+        label = f"Also {label}" if word == same else label.capitalize()
+        text += f" {label}: {'; '.join(names)}."
+    return text
 
 
 def _cell(each: Finding, metric: Metric) -> str:
@@ -156,121 +171,130 @@ def _seeds(each: Finding) -> str:
     return "one seed" if each.seeds == 1 else f"{each.seeds} seeds"
 
 
-def _headline(found: Sequence[Finding]) -> str:
-    words = [each.verdict(ERROR) for each in found]
-    if all(word == "better" for word in words):
-        return "The default beats the paper's `nll` recipe"
-    return "The default beside the paper's `nll` recipe" + ("" if "worse" in words else ", not always beyond chance")
+def _place(row: Finding) -> str:
+    return f"{row.where} ({_paid(row)})"
 
 
-def _paid(each: Finding) -> str:
-    ours, control = each.cost
-    if each.kind == "resolution":
-        return f"{_seeds(each)}, {_share(each)} of the computing"
-    cost = f"{ours:.1f} against {control:.1f} million updates"
-    if ours == control:
-        cost = "as many updates"
-    return f"{_seeds(each)}, {cost}"
+def _data(row: Finding) -> str:
+    return row.where.split(", ")[0]
 
 
-def _default(each: Finding) -> str:
-    text = f"on {each.where} ({_paid(each)}) error {_against(each, ERROR)} %"
-    shares = each.automated()
+def _paid(row: Finding) -> str:
+    ours, control = row.cost
+    cost = f"{ours:.1f} and {control:.1f} million updates"
+    if row.kind == "resolution":
+        cost = f"{_share(row)} of the computing"
+    elif f"{ours:.1f}" == f"{control:.1f}":
+        cost = "equal updates"
+    return f"{_seeds(row)}, {cost}"
+
+
+def _default_headline(rows: Sequence[Finding]) -> str:
+    verdicts = [row.verdict(ERROR) for row in rows]
+    if all(verdict == "better" for verdict in verdicts):
+        return "**The default beats the paper's `nll` recipe.**"
+    return "**The default, compared with the paper's `nll` recipe.**"
+
+
+def _default(row: Finding) -> str:
+    text = f"{_place(row)}: error {ERROR.mean(row.ours):.1f} % instead of {ERROR.mean(row.control):.1f} %."
+    shares = row.automated()
     if shares and any(shares):
-        covered, beside = (f"{share:.0f} %" if share else "nothing" for share in shares)
-        text += f", and a promise of 99 % covers {covered} of the images, against {beside}"
+        ours, control = (f"{share:.0f} %" if share else "none" for share in shares)
+        text += f" A promise of 99 % accuracy covers {ours} of the images instead of {control}."
     return text
 
 
-def _smaller(found: Sequence[Finding]) -> str:
-    words = {each.verdict(NLL) for each in found}
-    if words == {"better"}:
-        return "Smaller images early in the training beat fewer epochs at equal computing"
-    return "Smaller images early in the training, beside fewer epochs at equal computing"
+def _smaller(rows: Sequence[Finding]) -> str:
+    if all(row.verdict(NLL) == "better" for row in rows):
+        return "**Smaller images early in the training beat fewer epochs at equal computing.**"
+    return "**Smaller images early in the training, compared with fewer epochs at equal computing.**"
 
 
-def _resolution(each: Finding) -> str:
-    text = f"on {each.where} ({_seeds(each)}, {_share(each)} of the computing) error and NLL "
-    text += f"{_error_and_nll(each.ours)}, against {_error_and_nll(each.control)} of fewer epochs"
-    if each.whole:
-        text += f" and {_error_and_nll(each.whole)} of all the computing"
-        if each.recovered is not None:
-            text += f": it recovers {100 * each.recovered:.0f} %"
-            if each.recovered_interval is not None:
-                low, high = each.recovered_interval
+def _resolution(row: Finding) -> str:
+    text = f"{_place(row)}: {_error_and_nll(row.ours)}. Fewer epochs: {_error_and_nll(row.control)}."
+    if row.whole:
+        text += f" All the computing: {_error_and_nll(row.whole)}."
+        if row.recovered is not None:
+            text += f" Smaller images recover {100 * row.recovered:.0f} %"
+            if row.recovered_interval is not None:
+                low, high = row.recovered_interval
                 text += f" (95 % interval {100 * low:.0f} to {100 * high:.0f})"
-            text += " of what fewer epochs lose in NLL"
-    elif each.former:
-        text += f"; the former default with all the computing {_error_and_nll(each.former)}"
+            text += " of the NLL that fewer epochs lose."
+    elif row.former:
+        text += f" The former default with all the computing: {_error_and_nll(row.former)}."
     return text
 
 
-def _share(each: Finding) -> str:
-    whole = each.former or each.whole or each.ours
-    return f"{100 * each.ours[0].compute / whole[0].compute:.0f} %"
+def _share(row: Finding) -> str:
+    whole = row.former or row.whole or row.ours
+    return f"{100 * row.ours[0].compute / whole[0].compute:.0f} %"
 
 
 def _error_and_nll(records: Sequence[Record]) -> str:
-    return f"{ERROR.mean(records):.2f} % / {NLL.mean(records):.4f}"
+    return f"error {ERROR.mean(records):.2f} %, NLL {NLL.mean(records):.4f}"
 
 
 def _worth(plans: Sequence[Finding]) -> str:
-    plans = [each for each in plans if each.kind == "plan"]
-    words = [each.verdict(NLL) for each in plans]
-    better, worse = words.count("better"), words.count("worse")
-    if better > worse and better == len(words):
-        return "**Pruning beats fewer epochs** in every plan that was run beside its control."
-    inconclusive = len(words) - better - worse
-    counts = (
-        f"{better} of {len(words)} plans better than their control by NLL, {worse} worse, {inconclusive} inconclusive"
+    verdicts = [plan.verdict(NLL) for plan in plans if plan.kind == "plan"]
+    better, worse = verdicts.count("better"), verdicts.count("worse")
+    inconclusive = len(verdicts) - better - worse
+    head = "Pruning did not beat shorter training"
+    if better > worse:
+        head = "Some pruning plans beat shorter training"
+    if better > worse and better == len(verdicts):
+        head = "Every pruning plan beat shorter training"
+    return (
+        f"**{head}.** By NLL, {better} of {len(verdicts)} plans were better than their control, {worse} worse, "
+        f"{inconclusive} inconclusive. A control trains on all data for fewer epochs, with the same loss and schedule."
     )
-    head = "Some pruning plans beat shorter training" if better > worse else "Pruning did not beat shorter training"
-    return f"**{head}**: {counts}."
 
 
-_CONTROL = "The control has the same loss and schedule on all data for fewer epochs. NLL, plan against control: "
-
-
-def _plan(each: Finding) -> str:
+def _plan(row: Finding) -> str:
     recovered = "nothing"
-    if each.recovered is not None and each.recovered > 0:
-        recovered = f"{100 * each.recovered:.0f} %"
+    if row.recovered is not None and row.recovered > 0:
+        recovered = f"{100 * row.recovered:.0f} %"
     return (
-        f"on {each.where}, {each.name} ({_seeds(each)}), {_against(each, NLL)} (difference "
-        f"{_difference(each, NLL)}): {each.verdict(NLL)}; it recovers {recovered} of what fewer epochs lose"
+        f"{row.where}, {row.name} ({_seeds(row)}): NLL {NLL.mean(row.ours):.3f}, control {NLL.mean(row.control):.3f}, "
+        f"difference {_difference(row, NLL)} ({_verdict(row, NLL)}). The plan recovers {recovered} of what fewer "
+        "epochs lose."
     )
 
 
-def _huber(found: Sequence[Finding]) -> str:
-    first, *others = found
-    word = {
-        "better": "calibrates",
-        "worse": "makes calibration worse",
-        "cannot tell": "does not calibrate beyond chance",
+def _huber_headline(rows: Sequence[Finding]) -> str:
+    effect = {
+        "better": "lowers ECE",
+        "worse": "raises ECE",
+        "cannot tell": "does not change ECE beyond chance",
     }
+    return f"**The paper's Huber term {effect[rows[0].verdict(ECE)]} on {_data(rows[0])}.**"
+
+
+def _huber(row: Finding) -> str:
     return (
-        f"**The paper's Huber term {word[first.verdict(ECE)]} on {first.where}**: ECE {_against(first, ECE)} % without "
-        f"it, at as many updates ({_seeds(first)}){_elsewhere(others, ECE)}."
+        f"{_place(row)}: ECE {ECE.mean(row.ours):.2f} % with the term, {ECE.mean(row.control):.2f} % without "
+        f"({_verdict(row, ECE)})."
     )
 
 
-def _pruning(found: Sequence[Finding]) -> str:
-    first, *others = found
-    word = {"better": "helps", "worse": "costs accuracy", "cannot tell": "changes the error by no more than chance"}
+def _pruning_headline(rows: Sequence[Finding]) -> str:
+    effect = {
+        "better": "lowers the error",
+        "worse": "costs accuracy",
+        "cannot tell": "does not change the error beyond chance",
+    }
+    return f"**The paper's pruning {effect[rows[0].verdict(ERROR)]} on {_data(rows[0])}.**"
+
+
+def _pruning(row: Finding) -> str:
     return (
-        f"**Its pruning {word[first.verdict(ERROR)]} on {first.where}**: error {_against(first, ERROR)} % where a "
-        f"random part of the samples rests instead, at as many updates ({_seeds(first)}){_elsewhere(others, ERROR)}."
+        f"{_place(row)}: error {ERROR.mean(row.ours):.1f} %. If a random part of the samples is left out instead: "
+        f"{ERROR.mean(row.control):.1f} % ({_verdict(row, ERROR)})."
     )
 
 
-def _elsewhere(others: Sequence[Finding], metric: Metric) -> str:
-    places = (f"on {each.where} {_against(each, metric)} % ({_seeds(each)}): {each.verdict(metric)}" for each in others)
-    return "".join(f"; {place}" for place in places)
-
-
-def _against(each: Finding, metric: Metric) -> str:
-    digits = 1 if metric is ERROR else metric.digits
-    return f"{metric.mean(each.ours):.{digits}f} against {metric.mean(each.control):.{digits}f}"
+def _verdict(row: Finding, metric: Metric) -> str:
+    return row.verdict(metric).replace("cannot tell", "inconclusive")
 
 
 def _settings(found: Sequence[Finding]) -> str:
@@ -285,7 +309,7 @@ def _unfair(groups: Groups) -> str:
     for each in unfair(groups):
         ours, control = each.cost
         lines.append(
-            f"- **{each.where}.** The default made {ours:.1f} million updates there, the paper's `nll` recipe "
-            f"{control:.1f} million: it has no control at equal cost, so it has no row."
+            f"- **{each.where}.** The default made {ours:.1f} million updates, the paper's `nll` recipe "
+            f"{control:.1f} million. Without a control at equal cost it has no row."
         )
     return "".join(_wrapped(line) + "\n" for line in lines)

@@ -7,9 +7,9 @@ from calibrant.studies import read_records
 from calibrant.studies.result_tables import metric_label, percent
 from calibrant.studies.study_results import estimate
 from calibrant.tables import Table
-from paper.beside import beside_paper, curves, load_reasons
+from paper.beside import agreement_counts, beside_paper, curves, load_reasons, not_run
 from paper.claims import CLAIMS, OURS, RULE, WITHOUT, Claim, Comparison, comparisons, covered, exceptions, verdict
-from paper.readings import INTRO, updates_table
+from paper.readings import BESIDE, INTRO, readings_table, updates_table
 from paper.runs import Groups, group_records
 from paper.timing import timing_table
 
@@ -19,16 +19,16 @@ _FIGURES = ("test_error", "ece", "share@0.95", "ece@0.95", "auroc")
 _HEAD = """<!-- Written by docs/make/paper.py from results/*.json. Change those, not this. -->
 # The paper's claims, table by table
 
-[The verdicts on one page](paper.md). Here are the runs behind them: each claim with every comparison that tests it,
-what each reading of the pruning saves, and the paper's numbers beside ours. "Recommended" is pruning from the first
-drop of the learning rate; other settings are named.
+[The verdicts on one page](paper.md). This page has the runs behind them: every comparison for each claim, what each
+reading of the pruning saves, and the paper's numbers next to ours. "Recommended" means pruning from the first drop of
+the learning rate; other settings are named.
 """
 
 
 _MENDELEY = """## Mendeley V2, as far as it is known
 
-The paper says that it follows DCA, with a ResNet-50 that was trained on ImageNet. What public code of DCA and of the
-same group's MDCA does, and what our recipes do:
+The paper says that it follows DCA, with a ResNet-50 that was trained on ImageNet. The table compares public code of
+DCA, of MDCA (by the same group), and our two recipes:
 
 | | DCA's code | MDCA's script | `mendeley-v2-resnet50` | `mendeley-v2-resnet50-mdca` |
 |---|---|---|---|---|
@@ -39,8 +39,9 @@ same group's MDCA does, and what our recipes do:
 | epochs, rate | 100, times 0.985 each | 20, a tenth from epoch 10 on | as DCA | as MDCA |
 | augmentation | mirror, turns by 90 degrees | not known | mirror | mirror |
 
-So our runs say something about the method on these X-rays, and little about the paper's numbers for them.
-`mendeley-v2?size=128` decodes larger images; a frozen network with another head is one of your own (`module:factory`).
+So our runs test the method on these X-rays, but say little about the paper's numbers for them.
+`mendeley-v2?size=128` decodes larger images. For a frozen network with another head, pass a network of your own
+(`module:factory`).
 """
 
 
@@ -49,19 +50,28 @@ def tables_page(folder: str | Path) -> str:
     groups = group_records(read_records(folder))
     parts = [_HEAD, RULE + "\n"]
     parts += [_section(claim, comparisons(claim, groups)) for claim in CLAIMS]
-    parts += [_controls(groups), _five(groups), _MENDELEY, f"## Time saved\n\n{INTRO}\n\n{updates_table(groups)}"]
-    parts += [timing_table(groups, heading="### Time follows samples")]
-    parts += [beside_paper(groups, load_reasons(Path(folder) / "reasons.toml")), curves(groups)]
+    parts += [
+        _controls(groups),
+        _five(groups),
+        _MENDELEY,
+        f"## Time saved\n\n{INTRO}\n\n{updates_table(groups)}",
+        timing_table(groups, heading="### Time follows samples"),
+        f"## Readings of the pruning\n\n{BESIDE}\n\n{readings_table(groups)}",
+        f"## Numbers that agree\n\n{agreement_counts(groups)}",
+        beside_paper(groups, load_reasons(Path(folder) / "reasons.toml")),
+        curves(groups),
+        f"## What was not run\n\n{not_run(groups)}",
+    ]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
 def _section(claim: Claim, found: Sequence[Comparison]) -> str:
-    parts = [f"## {claim.title}: {verdict(found)}", "", claim.says]
-    own = exceptions(claim)
-    if own is not None:
-        words = "agree with it in every table."
-        if own:
-            words = f"contradict it for {'; '.join(own)}."
+    parts = [f"## {claim.title}", "", f"Verdict: **{verdict(found)}**. {claim.says}"]
+    contradicting = exceptions(claim)
+    if contradicting is not None:
+        words = "support the claim in every table."
+        if contradicting:
+            words = f"contradict the claim for {'; '.join(contradicting)}."
         parts += ["", f"The paper's own numbers {words}"]
     if found:
         head = f"{metric_label(claim.metric)} of {claim.ours}, %"
@@ -89,7 +99,7 @@ def _line(test: Comparison) -> tuple[str, ...]:
 
 
 def _controls(groups: Groups) -> str:
-    """The paper's plan beside other ways to spend as many updates: what is lost to the plan, and what to its saving."""
+    """Compare the paper's plan with other ways to spend as many updates."""
     rows = []
     for (data, model), by_label in groups.items():
         ours = by_label.get(OURS)
@@ -100,8 +110,8 @@ def _controls(groups: Groups) -> str:
                 rows.append((f"{data}, {model}", label, str(len(records)), *figures))
     heads = ("data, network", "method", "seeds", *(metric_label(name) for name in _FIGURES))
     text = (
-        "A plan that saves updates must be compared with other ways to save as many: resting a random part, or "
-        "removing the most confident samples, with the same loss. In percent, ± over seeds."
+        "A plan that saves updates must be compared with other ways to save as many: leaving out random samples, or "
+        "removing the most confident ones, with the same loss. In percent, ± over seeds."
     )
     return f"## At as many updates\n\n{text}\n\n{Table('', rows, heads).markdown()}"
 
@@ -110,8 +120,8 @@ def _five(groups: Groups) -> str:
     there, missing = covered(groups)
     shown = "The paper shows CIFAR-10, CIFAR-100, SVHN, Mendeley V2 and Tiny-ImageNet."
     lines = [f"{shown} Run by us at recommended settings: {_list(there)}."]
-    lines += [f"Not run: {_list(missing)}. So nothing is said about these."] if missing else []
-    return f"## On five data sets: {'cannot tell' if missing else 'run on all'}\n\n" + " ".join(lines)
+    lines += [f"Not run: {_list(missing)}. We say nothing about these."] if missing else []
+    return "## On five data sets\n\n" + " ".join(lines)
 
 
 def _list(names: Sequence[str]) -> str:

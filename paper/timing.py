@@ -8,11 +8,11 @@ from calibrant.tables import Table
 from paper.numbers import BASELINE
 
 _INTRO = (
-    "A plan that sees fewer samples should take as much less time: 60 % of the updates at most 65 % of the time. "
-    "Training time of runs that had the machine to themselves, against the same loss (else NLL) on all data, on the "
-    "same device in the same step mode, for the same number of epochs. In the first epoch steps are compiled, which "
-    "takes the same time whatever rests; what it weighs depends on the length of the run, so the epochs after it "
-    "stand beside the whole."
+    "A plan that sees fewer samples should also take less time: 60 % of the updates at most 65 % of the time. The "
+    "table compares training times of runs that had the machine to themselves. The reference is the same loss on all "
+    "data (NLL if that was not run), on the same device, in the same step mode, for the same number of epochs. The "
+    "first epoch compiles the steps, which takes the same time for every plan. So the epochs after the first are also "
+    "shown alone."
 )
 
 

@@ -1,6 +1,6 @@
 """Writes docs/results.md, docs/all-results.{csv,html} and the findings of the README from results/.
 
-A test compares what these functions give with what is committed.
+A test checks that the committed files are up to date.
 """
 
 import re
@@ -20,14 +20,14 @@ _FINDINGS = re.compile(r"(?s)(<!-- findings: .*? -->\n).*?(<!-- end of findings 
 
 
 def written():
-    """Path to text for every file that follows from results/."""
+    """Return the text of every file that is written from results/, by path."""
     readme = (ROOT / "README.md").read_text()
-    assert _FINDINGS.search(readme), "README.md has lost the marks between which its findings stand"
+    assert _FINDINGS.search(readme), "README.md must have the comments that mark its findings"
     return {
         DOCS / "results.md": results_page(RESULTS),
         DOCS / "all-results.csv": all_results_csv(RESULTS),
         DOCS / "all-results.html": all_results_page(RESULTS),
-        ROOT / "README.md": _FINDINGS.sub(lambda found: found[1] + readme_findings(RESULTS) + found[2], readme),
+        ROOT / "README.md": _FINDINGS.sub(lambda match: match[1] + readme_findings(RESULTS) + match[2], readme),
     }
 
 

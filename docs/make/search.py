@@ -12,26 +12,34 @@ FOLDER = Path(__file__).resolve().parents[2] / "results" / "search"
 _HEAD = """<!-- Written by docs/make/search.py from the records beside it. Change those, not this. -->
 # The search for a plan
 
-Short runs: 40 epochs of cross-entropy with ResNet-32, cosine schedule (floor 0.2 on CIFAR-10, 0.5 on CIFAR-100), the
-last quarter of the epochs averaged, a budget of 60 % of the updates. "Control" is the same on all data for 24 epochs,
-"all updates" for 40. Chosen by NLL on the validation set after a temperature; the recovered share is
-(control - plan) / (control - all updates). Means over the seeds. Test figures are in the records and played no part.
+We searched with short runs: 40 epochs of cross-entropy with ResNet-32, a cosine schedule (floor 0.2 on CIFAR-10, 0.5 on
+CIFAR-100), the last quarter of the epochs averaged, and a budget of 60 % of the updates.
+
+- **Control**: the same on all data for 24 epochs. **All updates**: the same for 40 epochs.
+- **NLL** is on the validation set, after a temperature; the plan was chosen by it. Test figures are in the records and
+  played no part.
+- **Recovered**: (control - plan) / (control - all updates). Means over the seeds.
 """
 _TAIL = """
-**How the choice was made.** In a first round of eight plans InfoBatch without its compensating weights came first on
-both sets; with its weights it was worse than fewer epochs. That pointed to plans that prefer large losses and weigh all
-samples alike, and a second round tried those. When `selective` with power 3, by error with powers 1 and 0.5, and
-`orderdp` were done with one seed each, `selective` by error with power 0.5 had recovered most over the two sets
-together (0.91 and 0.32 of what the control of that seed lost), and its six runs at full length were started.
-`selective` with power 1, by error with power 2, InfoBatch without weights and anneal, and the second seeds were
-finished later. Among the plans that prefer large losses the differences are no larger than those between two seeds, so
-which of them is best is not known.
+## How the plan was chosen
 
-**What came of it.** At full length (160 epochs, three seeds) it recovered 13 % on CIFAR-10 and 21 % on CIFAR-100 in NLL
-on the test set, and neither difference can be told from 0; the error is the same as the control's (docs/results.md). A
-gain that is large after 40 epochs all but vanishes after 160: **short runs do not tell which plan helps long ones.**
-The goal, half of what fewer epochs lose, is not reached, and `--budget` still means fewer epochs. A plan that made more
-updates than its budget is no candidate; its row says how many it made.
+1. In a first round of eight plans, InfoBatch without its compensating weights was best on both sets. With its weights
+   it was worse than fewer epochs. That suggested plans that prefer large losses and weigh all samples equally.
+2. A second round tried those. When `selective` with power 3, by error with powers 1 and 0.5, and `orderdp` were done
+   with one seed each, `selective` by error with power 0.5 had recovered most over the two sets together (0.91 and 0.32
+   of what the control of that seed lost). We then started its six runs at full length.
+3. `selective` with power 1, by error with power 2, InfoBatch without weights and anneal, and the second seeds were
+   finished later. Among the plans that prefer large losses, the differences are no larger than those between two seeds.
+   So we do not know which of them is best.
+
+A plan that made more updates than its budget is no candidate; its row says how many it made.
+
+## What came of it
+
+At full length (160 epochs, three seeds) the plan recovered 13 % on CIFAR-10 and 21 % on CIFAR-100 in NLL on the test
+set. Neither difference is more than chance, and the error is that of the control (docs/results.md). We missed the goal,
+half of what fewer epochs lose. A gain that is large after 40 epochs nearly vanishes after 160: **short runs do not show
+which plan helps long ones.**
 """
 
 

@@ -189,9 +189,21 @@ LABELS = np.array([0, 1, 2, 0])
         (GOOD, np.eye(4, 3, dtype=int), "targets must"),
     ],
 )
-def test_bad_fit_set(name, logits, targets, message):
+def test_bad_fit_set(logits, targets, message):
     with pytest.raises(InvalidInput, match=message):
-        quick(name).fit(logits, targets)
+        TemperatureScaling().fit(logits, targets)
+
+
+def test_every_calibrator_checks_its_fit_set(name):
+    for logits, targets in (
+        (GOOD, np.zeros(4, dtype=int)),
+        (np.ones((4, 3)), LABELS),
+        (np.where(np.eye(4, 3) > 0, np.nan, GOOD), LABELS),
+        (GOOD[:, 0], LABELS),
+        (GOOD, LABELS[:3]),
+    ):
+        with pytest.raises(InvalidInput):
+            quick(name).fit(logits, targets)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -29,11 +29,11 @@ def test_verdicts(right, wrong, held, reached):
     assert line.low < line.accuracy < line.high
 
 
-@pytest.mark.parametrize("percent", range(1, 100))
-def test_an_accuracy_that_is_just_the_target_reaches_it(percent):
-    rule = RoutingRule(threshold=0.9, n_classes=2, target_accuracy=percent / 100, confidence=0.95)
-    assert check_promise(rule, cases(percent, 100 - percent)).reached
-    assert not check_promise(rule, cases(percent - 1, 101 - percent)).reached
+def test_an_accuracy_that_is_just_the_target_reaches_it():
+    for percent in range(1, 100):
+        rule = RoutingRule(threshold=0.9, n_classes=2, target_accuracy=percent / 100, confidence=0.95)
+        assert check_promise(rule, cases(percent, 100 - percent)).reached, percent
+        assert not check_promise(rule, cases(percent - 1, 101 - percent)).reached, percent
 
 
 def test_the_intervals_of_all_classes_hold_together():

@@ -73,13 +73,20 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_every_loss_refuses(case, name):
+def test_a_bad_batch_is_refused(name):
     change, message = BAD[name]
     arguments = {**GOOD, **change}
     with pytest.raises(InvalidInput, match=message) as caught:
-        case.loss(arguments["logits"], arguments["targets"], arguments["weights"])
+        CrossEntropy()(arguments["logits"], arguments["targets"], arguments["weights"])
     assert isinstance(caught.value, ValueError)
     assert "\n" not in str(caught.value)
+
+
+def test_every_loss_checks_its_batch(case):
+    for change, _ in BAD.values():
+        arguments = {**GOOD, **change}
+        with pytest.raises(InvalidInput):
+            case.loss(arguments["logits"], arguments["targets"], arguments["weights"])
 
 
 def test_shared_results_are_computed_once():

@@ -11,14 +11,14 @@ from paper.tables_page import tables_page
 
 
 def test_without_results_the_pages_say_plainly_what_was_not_run(tmp_path):
-    text = paper_page(tmp_path)
+    text = tables_page(tmp_path)
     for data, model, names, _ in PLANNED:
         assert any(line.startswith(f"| {data}, {model} ") and names[-1] in line for line in text.splitlines())
-    for section in ("## Which reading comes nearest", "## What was not run"):
-        assert f"{section}\n" in text
-    tables = tables_page(tmp_path)
     for section in ("## Beside the paper", "### Time follows samples", "## One setting at a time"):
-        assert f"{section}\n" in tables
+        assert f"{section}\n" in text
+    page = paper_page(tmp_path)
+    assert "No reading was run yet." in page
+    assert "None of the paper's rows was run yet." in page
 
 
 @pytest.fixture
@@ -69,13 +69,13 @@ def test_each_of_the_papers_numbers_counts_once_by_the_recommended_settings(make
 def test_one_setting_at_a_time_needs_runs_in_which_nothing_else_changed(folder, make_record):
     text = tables_page(folder)
     assert "### cifar10, resnet32: lambda of flsd+h+p-ema" in text
-    assert "| cifar10, resnet32 | flsd+h+p-ema, lambda: 0.1, 1, 10, 25 | 4 |" in paper_page(folder)
+    assert "| cifar10, resnet32 | flsd+h+p-ema, lambda: 0.1, 1, 10, 25 | 4 |" in tables_page(folder)
     mixed = make_record("flsd+h+p-ema", options={"huber_weight": 1.0, "fraction": 0.1})
     assert curve("lambda", "flsd+h+p-ema", group_records([mixed])["cifar10", "resnet32"]) == {}
 
 
 def test_missing_seeds_are_named_with_their_cost(folder, make_record):
-    (line,) = [line for line in paper_page(folder).splitlines() if "flsd+h (2 more of 3 seeds)" in line]
+    (line,) = [line for line in tables_page(folder).splitlines() if "flsd+h (2 more of 3 seeds)" in line]
     data, names, runs, minutes = (cell.strip() for cell in line.strip("|").split("|"))
     assert data == "cifar10, resnet32"
     assert "nll" not in names
@@ -93,7 +93,7 @@ def test_every_reading_stands_beside_the_printed_row_nearest_first(make_record, 
     records.append(make_record("flsd+h", sharpness=0.3))
     for record in records:
         write_record(record, tmp_path)
-    lines = paper_page(tmp_path).splitlines()
+    lines = tables_page(tmp_path).splitlines()
     table = [line.strip("|").split(" | ") for line in lines if line.startswith("| resnet32 |")]
     assert float(table[0][5]) == row.test_error
     assert [float(cells[-1]) for cells in table[1:]] == sorted(float(cells[-1]) for cells in table[1:])
@@ -106,7 +106,7 @@ def test_every_reading_stands_beside_the_printed_row_nearest_first(make_record, 
 
 def test_readings_that_nobody_ran_are_named(make_record, tmp_path):
     def missing():
-        lines = paper_page(tmp_path).splitlines()
+        lines = tables_page(tmp_path).splitlines()
         return next(line for line in lines if line.startswith("| cifar10, resnet50 | readings"))
 
     assert "chosen anew from all samples" in missing()

@@ -25,13 +25,13 @@ def test_the_committed_pages_are_what_results_give():
 def test_without_runs_nothing_is_claimed(tmp_path):
     text = tables_page(tmp_path)
     for claim in CLAIMS:
-        assert f"## {claim.title}: cannot tell" in text
+        assert f"## {claim.title}\n\nVerdict: **cannot tell**" in text
     assert "Run by us at recommended settings: none." in text
     assert "holds |" not in text
     assert "fails |" not in text
     page = paper_page(tmp_path)
-    assert "**Yes**" not in page
-    assert "**No**" not in page
+    assert "- **Reproduced** (0 of" in page
+    assert "- **Not reproduced** (0 of" in page
 
 
 def test_every_verdict_links_to_its_table():

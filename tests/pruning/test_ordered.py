@@ -104,28 +104,14 @@ def test_selective_is_its_definition(by):
     np.testing.assert_allclose(times / 400, expected, atol=5 * 0.5 / 400**0.5)
 
 
-def test_selective_meets_a_budget_to_the_sample():
-    pruner = ConfidencePruner(LABELS, policy=Selective(power=2.0), epochs=7, budget=0.55)
+# With a budget of 0.9, OrderDP must draw a larger pool than 0.8.
+@pytest.mark.parametrize(("policy", "percent"), [(Selective(power=2.0), 55), (OrderDP(0.8), 55), (OrderDP(0.8), 90)])
+def test_a_budget_is_met_to_the_sample(policy, percent):
+    pruner = ConfidencePruner(LABELS, policy=policy, epochs=7, budget=percent / 100)
     for _ in range(7):
         observe(pruner, 3)
         pruner.step()
-    assert pruner.report().seen == 55 * 7 * N // 100
-
-
-def test_orderdp_meets_a_budget_to_the_sample():
-    pruner = ConfidencePruner(LABELS, policy=OrderDP(0.8), epochs=7, budget=0.55)
-    for _ in range(7):
-        observe(pruner, 3)
-        pruner.step()
-    assert pruner.report().seen == 55 * 7 * N // 100
-
-
-def test_the_pool_of_orderdp_holds_what_a_budget_trains_on():
-    pruner = ConfidencePruner(LABELS, policy=OrderDP(0.8), epochs=7, budget=0.9)
-    for _ in range(7):
-        observe(pruner, 3)
-        pruner.step()
-    assert pruner.report().seen == 90 * 7 * N // 100
+    assert pruner.report().seen == percent * 7 * N // 100
 
 
 def test_steps_are_not_known_ahead():

@@ -40,14 +40,9 @@ def test_a_fraction_is_what_was_written(written, exact):
     assert exact_fraction("fraction", written) == exact
 
 
-@pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, 10, float("nan"), "0.1", True, None])
+# The last two round to nothing and to everything.
+@pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, 10, float("nan"), "0.1", True, None, 1e-7, 1 - 1e-7])
 def test_a_fraction_outside_the_unit_interval_is_refused(value):
-    with pytest.raises(InvalidInput, match="fraction must"):
-        exact_fraction("fraction", value)
-
-
-@pytest.mark.parametrize("value", [1e-7, 1 - 1e-7])
-def test_a_fraction_that_rounds_to_nothing_or_everything_is_refused(value):
     with pytest.raises(InvalidInput, match="fraction must"):
         exact_fraction("fraction", value)
 

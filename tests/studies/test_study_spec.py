@@ -57,7 +57,7 @@ def test_toml_round_trip(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({}, "methods must name at least one method"),
+        ({}, "methods must name at least one method, got none. See: calibrant methods."),
         ({"methods": ["fsld"]}, "Did you mean 'flsd'"),
         ({"methods": ["nll"], "sedes": [1]}, "'sedes' is unknown. Did you mean 'seeds'"),
         ({"methods": ["nll", "nll"]}, "'nll' twice"),
@@ -83,8 +83,6 @@ def test_bad_input_is_refused_before_anything_runs(content, message):
         ({"methods": "nll"}, "study key 'methods' must be a valid tuple, got 'nll'."),
         ({"methods": ("nll",), "seeds": ("a",)}, "study key 'seeds.0' must be a valid integer, got 'a'."),
         ({"methods": ("nll",), "sedes": (1,)}, "study key 'sedes' is unknown. Did you mean 'seeds'?"),
-        ({"methods": ("nlll",)}, "method must"),
-        ({"methods": ()}, "methods must name at least one method, got none. See: calibrant methods."),
     ],
 )
 def test_a_spec_made_in_python_is_checked_as_one_from_a_file(content, message):
