@@ -30,7 +30,7 @@
   }
 
   function reliability() {
-    const bins = data.methods[state.method].bins.filter((bin) => bin.count > 0);
+    const bins = data.methods[state.method].bins;
     const x = bins.map((bin) => (bin.low_edge + bin.high_edge) / 2);
     const width = bins.map((bin) => bin.high_edge - bin.low_edge);
     const hover = bins.map((bin) =>
