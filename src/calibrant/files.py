@@ -274,12 +274,6 @@ def sha256_of(path: str | Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def refuse_existing(path: Path, argument: str = "out") -> None:
-    """Refuse to create a folder if its name is taken."""
-    if path.exists():
-        raise invalid(argument, "be a folder that does not exist yet", str(path), "Name another, or remove it.")
-
-
 def refuse_overwriting(outputs: Iterable[str | Path], inputs: Iterable[str | Path | None]) -> None:
     """Refuse an output that is one of the inputs, also by another name (a link, another spelling)."""
     read = [Path(given) for given in inputs if given is not None]
