@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.metrics import Evaluation, evaluate
-from calibrant.metrics.binning import edge_precision
-from calibrant.predictions import Predictions
+from calibrant.metrics.binning import bin_edges, edge_precision
 from calibrant.report.comparison_table import Compared, compared
 from calibrant.report.entries import ReportEntry, check_images, data_uri
 from calibrant.report.judged import Shown
@@ -99,7 +98,8 @@ def _content(shown: Shown, evaluation: Evaluation, threshold: float) -> dict[str
     entry, n_bins = shown.entry, evaluation.n_bins
     predictions = entry.predictions
     result = automated(predictions, threshold, n_bins=n_bins)
-    edges, bins = _bins(predictions, n_bins)
+    bands = reliability_bands(predictions, n_bins)
+    bins = zip(*(values.tolist() for values in bands), strict=True)
     return {
         "name": entry.name,
         "predictions": predictions,
@@ -112,8 +112,8 @@ def _content(shown: Shown, evaluation: Evaluation, threshold: float) -> dict[str
         "evaluation": evaluation,
         "mean_confidence": float(predictions.confidence.mean()),
         "accuracy": float(predictions.correct.mean()),
-        "edges": edges,
-        "bins": bins,
+        "edges": bin_edges(n_bins, edge_precision(predictions)).tolist(),
+        "bins": [dict(zip(bands._fields, values, strict=True)) for values in bins],
         "tie": largest_tie(predictions),
         "worst_classes": worst_classes(predictions, threshold=threshold),
         "mistakes": confident_mistakes(predictions),
@@ -153,28 +153,6 @@ def run_content(run: RunFolder | None) -> dict[str, Any] | None:
         "recipe": run.recipe_path.read_text(encoding="utf-8"),
         "environment": {key: value for key, value in environment.items() if value is not None},
     }
-
-
-def _bins(predictions: Predictions, n_bins: int) -> tuple[list[float], list[dict[str, Any]]]:
-    """The edges of all bins, and the numbers of those that hold cases."""
-    bands = reliability_bands(predictions, n_bins)
-    bins = bands.bins
-    rows = [
-        {
-            "low_edge": float(bins.edges[b]),
-            "high_edge": float(bins.edges[b + 1]),
-            "count": int(bins.count[b]),
-            "right": int(bins.correct_sum[b]),
-            "confidence": float(bins.confidence[b]),
-            "accuracy": float(bins.accuracy[b]),
-            "low": float(bands.low[b]),
-            "high": float(bands.high[b]),
-            "floor_low": float(bands.floor_low[b]),
-            "floor_high": float(bands.floor_high[b]),
-        }
-        for b in np.flatnonzero(bins.count)
-    ]
-    return bins.edges.tolist(), rows
 
 
 def _packed(array: NDArray[Any]) -> str:
