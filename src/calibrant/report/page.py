@@ -20,7 +20,7 @@ from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import invalid, printable
 from calibrant.files import as_path, write_text
 from calibrant.metrics import Evaluation, evaluate_groups
-from calibrant.metrics.evaluation import FEWEST_RESAMPLES, default_resamples
+from calibrant.metrics.evaluation import check_resamples, default_resamples
 from calibrant.metrics.metric import Groups, label, set_metric
 from calibrant.predictions import Predictions
 from calibrant.report.comparison_table import comparison, same_cases
@@ -122,8 +122,7 @@ def write_report(
     if n_resamples is None:
         few_cases = all(default_resamples(entry.predictions) for entry in entries)
         n_resamples = 1000 if few_cases else 0
-    if 0 != n_resamples < FEWEST_RESAMPLES:
-        raise invalid("n_resamples", f"be a whole number of at least {FEWEST_RESAMPLES}, or 0 for none", n_resamples)
+    check_resamples(n_resamples, level=0.95)
     shown = judged(entries, policy=policy, raw=raw)
     threshold = next(value for value in (threshold, shown[0].threshold, 0.95) if value is not None)
     settings: dict[str, Any] = {"threshold": threshold, "n_bins": n_bins, "n_resamples": n_resamples}
