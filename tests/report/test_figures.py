@@ -76,7 +76,7 @@ def test_diagram_draws_accuracy_intervals_floor_diagonal_and_counts(predictions)
     (diagonal,) = upper.lines[-1:]
     assert diagonal.get_xydata().tolist() == [[0, 0], [1, 1]]
     assert bars(lower, "samples")[:, 2].sum() == len(predictions)
-    assert {text.get_text() for text in lower.texts} == {f"{n:,}" for n in bands.count}
+    assert {text.get_text() for text in lower.texts} == {f"{n:,}" for n in bands.cases}
     assert upper.get_title("left") == "A model"
     assert upper.get_title("right") == f"ECE {100 * expected_calibration_error(predictions):.2f} %"
 

@@ -53,7 +53,7 @@ def test_bands_are_exact_and_binomial_quantiles(predictions):
     assert 0 < len(filled) < 10
     assert bands.low_edge == pytest.approx(filled / 10)
     assert bands.high_edge == pytest.approx((filled + 1) / 10)
-    assert bands.count.tolist() == counts.tolist()
+    assert bands.cases.tolist() == counts.tolist()
     assert bands.ece == pytest.approx(evaluate(predictions, n_bins=10).ece)
     for place, number in enumerate(filled):
         n, right = int(counts[place]), int(predictions.correct[numbers == number].sum())
@@ -73,7 +73,7 @@ def test_noise_floor_band_holds_most_bins_of_a_perfectly_calibrated_model():
         predictions = Predictions.from_probabilities(np.stack([top, 1 - top], 1), (rng.random(2000) > top).astype(int))
         bands = reliability_bands(predictions, 10)
         inside += int(((bands.accuracy >= bands.floor_low) & (bands.accuracy <= bands.floor_high)).sum())
-        total += len(bands.count)
+        total += len(bands.cases)
     # 95 % by construction, slightly more because quantiles of counts are rounded outwards; 4 s.d. below is 0.89.
     assert inside / total > 0.89
 

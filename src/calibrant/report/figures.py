@@ -129,8 +129,8 @@ def _draw_reliability(axes: "Axes", bands: Bands, title: str, *, line_break: boo
 
 def _draw_counts(axes: "Axes", bands: Bands) -> None:
     width = bands.high_edge - bands.low_edge
-    bars = axes.bar(bands.low_edge, bands.count, width, align="edge", color=GREY, edgecolor="white", label="samples")
-    axes.bar_label(bars, [f"{count:,}" for count in bands.count], fontsize=8, padding=1)
+    bars = axes.bar(bands.low_edge, bands.cases, width, align="edge", color=GREY, edgecolor="white", label="samples")
+    axes.bar_label(bars, [f"{count:,}" for count in bands.cases], fontsize=8, padding=1)
     axes.set_ylabel("Samples")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.margins(y=0.25)
@@ -139,7 +139,7 @@ def _draw_counts(axes: "Axes", bands: Bands) -> None:
 def _write_counts(axes: "Axes", bands: Bands) -> None:
     box = {"facecolor": INK, "edgecolor": "none", "alpha": 0.55, "pad": 0.8}
     text: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "fontsize": 7, "color": "white"}
-    for middle, count in zip((bands.low_edge + bands.high_edge) / 2, bands.count, strict=True):
+    for middle, count in zip((bands.low_edge + bands.high_edge) / 2, bands.cases, strict=True):
         axes.text(middle, 0.015, f"{count:,}", bbox=box, **text)
 
 

@@ -108,7 +108,7 @@ class Bands(NamedTuple):
 
     low_edge: Floats
     high_edge: Floats
-    count: NDArray[np.int64]
+    cases: NDArray[np.int64]
     right: NDArray[np.int64]
     confidence: Floats
     accuracy: Floats
@@ -120,7 +120,7 @@ class Bands(NamedTuple):
     @property
     def ece(self) -> float:
         """Expected calibration error."""
-        return float(np.average(np.abs(self.confidence - self.accuracy), weights=self.count))
+        return float(np.average(np.abs(self.confidence - self.accuracy), weights=self.cases))
 
 
 def reliability_bands(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) -> Bands:
