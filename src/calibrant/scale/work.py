@@ -302,22 +302,10 @@ def task_environment(inherited: Mapping[str, str], slot: int, jobs: int, gpus: i
 
 
 def _reason_in(log: Path) -> str:
-    """Return the line of a log that says why its process failed.
-
-    That is the last line of ours, or the line that names the error of a traceback: CUDA adds advice below it.
-    """
-    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    if not lines:
-        return "no output"
-    if lines[-1].startswith("calibrant: "):
-        return lines[-1].removeprefix("calibrant: ").strip()
-    frames = [number for number, line in enumerate(lines) if line.startswith("  File ")]
-    if frames:
-        # The source lines of the last frame are indented, the error below them is not.
-        for line in lines[frames[-1] + 1 :]:
-            if not line.startswith(" "):
-                return line.strip()
-    return lines[-1].strip()
+    """Return the last line of a log, which says why its process failed: `task_main` and Python end with the error."""
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+    return last.removeprefix("calibrant: ")
 
 
 def task_main(work: Callable[[], object]) -> None:
