@@ -10,7 +10,7 @@ import pytest
 
 from calibrant import own_code
 from calibrant.errors import InvalidInput
-from calibrant.own_code import digest, is_own, load, locate, own_code_at_work, remember, require, trust, trust_named
+from calibrant.own_code import digest, is_own, load, own_code_at_work, remember, require, trust, trust_named
 
 CODE = "def twice(x):\n    return 2 * x\n"
 EVIL = "from pathlib import Path\nPath('it_ran').touch()\n"
@@ -46,10 +46,8 @@ def test_the_message_says_what_it_was_for(mine):
 
 def test_the_digest_is_that_of_the_file_and_finding_it_runs_nothing(own_module, tmp_path):
     path = own_module("my_evil", EVIL, trusted=False)
-    assert locate("my_evil:anything") == path
     assert digest("my_evil:anything") == hashlib.sha256(path.read_bytes()).hexdigest()
     assert digest("sys:exit") == ""
-    assert locate("sys:exit") is None
     assert not (tmp_path / "it_ran").exists()
     assert "my_evil" not in sys.modules
 
@@ -57,12 +55,19 @@ def test_the_digest_is_that_of_the_file_and_finding_it_runs_nothing(own_module, 
 def test_finding_a_module_of_a_package_imports_no_package(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_package" / "deep").mkdir(parents=True)
-    for place in ("__init__.py", "deep/__init__.py", "deep/inner.py"):
-        (tmp_path / "my_package" / place).write_text(EVIL)
-    assert locate("my_package.deep.inner:f") == tmp_path / "my_package" / "deep" / "inner.py"
-    assert locate("my_package:f") == tmp_path / "my_package" / "__init__.py"
-    assert locate("my_package.missing:f") is None
-    assert locate("my_package.deep.inner.further:f") is None
+    files = {
+        "my_package": "__init__.py",
+        "my_package.deep": "deep/__init__.py",
+        "my_package.deep.inner": "deep/inner.py",
+    }
+    for module, file in files.items():
+        (tmp_path / "my_package" / file).write_text(f"{EVIL}# {module}\n")
+    for module, file in files.items():
+        content = (tmp_path / "my_package" / file).read_bytes()
+        assert digest(f"{module}:f") == hashlib.sha256(content).hexdigest()
+    for missing in ("my_package.missing:f", "my_package.deep.inner.further:f"):
+        with pytest.raises(InvalidInput, match="module must be importable"):
+            digest(missing)
     assert not (tmp_path / "it_ran").exists()
 
 

@@ -119,24 +119,6 @@ def atomic_stream(path: str | Path) -> Iterator[IO[bytes]]:
                 shutil.copyfileobj(handle, named)
 
 
-@contextmanager
-def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """Give a hidden folder that gets the name `path` on a clean exit, for several files that belong together."""
-    target = as_path(path, "target").absolute()
-    refuse_existing(target, "target")
-    draft = target.with_name(f".{target.name}.tmp")
-    try:
-        shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
-        draft.mkdir(parents=True)
-    except OSError as error:
-        raise output_error(target, error) from error
-    try:
-        yield draft
-        draft.rename(target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-
-
 def write_text(path: str | Path, text: str) -> None:
     """Write text atomically as UTF-8."""
     with atomic_write(path) as temporary:
@@ -290,12 +272,6 @@ def sha256_of(path: str | Path) -> str:
     """Return the hexadecimal SHA-256 of a file, read in blocks."""
     with Path(path).open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
-
-
-def refuse_existing(path: Path, argument: str = "out") -> None:
-    """Refuse to create a folder if its name is taken."""
-    if path.exists():
-        raise invalid(argument, "be a folder that does not exist yet", str(path), "Name another, or remove it.")
 
 
 def refuse_overwriting(outputs: Iterable[str | Path], inputs: Iterable[str | Path | None]) -> None:

@@ -14,9 +14,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from importlib.machinery import SOURCE_SUFFIXES, ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import SOURCE_SUFFIXES, ModuleSpec, PathFinder
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -54,17 +54,6 @@ def own_parts(name: str) -> tuple[str, ...]:
 # Finding: nothing here imports anything.
 
 
-def locate(name: str) -> Path | None:
-    """Return the file that importing the module of `name` would run; None if there is none, as for a built-in module.
-
-    `importlib.util.find_spec` would import the packages around the module, so finders are asked one part at a time.
-    """
-    spec = _find(_module_of(name))
-    if spec is None or not spec.has_location or not spec.origin:
-        return None
-    return Path(spec.origin)
-
-
 def digest(name: str) -> str:
     """Return the SHA-256 of the module's file, so that a run can tell whether its code has changed.
 
@@ -73,16 +62,17 @@ def digest(name: str) -> str:
     """
     module = _module_of(name)
     loaded = sys.modules.get(module)
-    if loaded is not None and loaded in _digests:
-        return _digests[loaded]
-    if loaded is None and _find(module) is None:
-        known = "A known one has no colon; your own needs a module that Python can find from this folder."
-        raise invalid("module", "be importable", repr(module), known)
     if loaded is None:
-        path = locate(name)
+        spec = _find(module)
+        if spec is None:
+            hint = "A known one has no colon; your own needs a module that Python can find from this folder."
+            raise invalid("module", "be importable", repr(module), hint)
+        path = spec.origin if spec.has_location else None
+    elif loaded in _digests:
+        return _digests[loaded]
     else:
-        path = Path(getattr(loaded, "__file__", None) or "")
-    if path is None or not path.is_file():
+        path = getattr(loaded, "__file__", None)
+    if not path or not Path(path).is_file():
         return ""
     return sha256_of(path)
 
@@ -95,6 +85,10 @@ def _module_of(name: str) -> str:
 
 
 def _find(module: str) -> ModuleSpec | None:
+    """Find what importing a module would run.
+
+    `importlib.util.find_spec` would import the packages around the module, so finders are asked one part at a time.
+    """
     # The user's file usually lies in the working directory; an installed console script does not look there by itself.
     places = [str(Path.cwd()), *sys.path]
     spec = None
@@ -112,11 +106,11 @@ def _ask_finders(module: str, places: list[str]) -> ModuleSpec | None:
         if not hasattr(finder, "find_spec"):
             continue
         if finder is PathFinder or "." in module:
-            found = finder.find_spec(module, places)
+            spec = finder.find_spec(module, places)
         else:  # other finders, such as those of editable installs, know their own places
-            found = finder.find_spec(module, None)
-        if found is not None:
-            return found
+            spec = finder.find_spec(module, None)
+        if spec is not None:
+            return spec
     return None
 
 
@@ -125,28 +119,27 @@ def _ask_finders(module: str, places: list[str]) -> ModuleSpec | None:
 
 def trust(name: str) -> None:
     """Allow the module of `name`, as it is now, to be imported."""
-    _trust(_runs(_module_of(name)))
+    _trust(_modules_run_by(name))
 
 
 def _trust(modules: list[tuple[str, str]]) -> None:
-    for module, found in modules:
-        _trusted.add((module, found))
-        remember(module, found)
+    for module, content in modules:
+        _trusted.add((module, content))
+        remember(module, content)
 
 
-def _runs(module: str) -> list[tuple[str, str]]:
+def _modules_run_by(name: str) -> list[tuple[str, str]]:
     """Name and digest of each module that importing this one runs: the packages around it, then itself."""
-    parts = module.split(".")
-    found = []
-    for count in range(1, len(parts)):
-        package = ".".join(parts[:count])
-        if package not in sys.modules:
-            spec = _find(package)
+    parts = _module_of(name).split(".")
+    modules = []
+    for count in range(1, len(parts) + 1):
+        module = ".".join(parts[:count])
+        if count < len(parts) and module not in sys.modules:
+            spec = _find(module)
             if spec is not None and spec.origin is None:  # a folder without __init__.py runs nothing
                 continue
-        found.append((package, digest(package)))
-    found.append((module, digest(module)))
-    return found
+        modules.append((module, digest(module)))
+    return modules
 
 
 def trust_named(*names: object) -> None:
@@ -157,44 +150,44 @@ def trust_named(*names: object) -> None:
                 trust(part)
 
 
-def remember(module: str, found: str) -> None:
+def remember(module: str, content: str) -> None:
     """Note in the user's state folder that this module with this digest is trusted on this machine.
 
     If that folder cannot be written, the trust ends with the process.
     """
-    if not _MODULE.fullmatch(module) or not _DIGEST.fullmatch(found) or (module, found) in _remembered():
+    if not _is_storable(module, content) or (module, content) in _remembered():
         return
     with contextlib.suppress(OSError):
         path = _store()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as handle:
             # One short write at the end of a file: the system does not mix it with another process's.
-            handle.write(f"{found} {module}\n")
+            handle.write(f"{content} {module}\n")
 
 
-def require(name: str, *, expected: str | None = None, trusted: bool = False) -> str:
-    """Return the digest of own code; refuse code that is not the recorded one, or that this user does not trust yet.
+def require(name: str, *, expected: str | None = None, trusted: bool = False) -> list[tuple[str, str]]:
+    """Refuse own code that is not the recorded one, or that this user does not trust yet.
 
-    `trusted` says whether the user vouches for it now; this is remembered.
+    Args:
+        name: `module:attribute`.
+        expected: The digest that the module must have.
+        trusted: Whether the user vouches for it now; this is remembered.
+
+    Returns:
+        Name and digest of each module that may now be run, the packages around it first.
     """
-    return _require(name, expected, trusted=trusted)[-1][1]
-
-
-def _require(name: str, expected: str | None, *, trusted: bool) -> list[tuple[str, str]]:
-    """Name and digest of each module that may now be run, the packages around it first."""
-    module = _module_of(name)
-    modules = _runs(module)
-    found = modules[-1][1]
-    if expected is not None and found != expected:
+    modules = _modules_run_by(name)
+    module, content = modules[-1]
+    if expected is not None and content != expected:
         hint = "Bring that code back, or begin a new run."
-        raise invalid(f"your own {module}", f"be {in_words(expected)}", in_words(found), hint)
+        raise invalid(f"your own {module}", f"be {in_words(expected)}", in_words(content), hint)
     if trusted:
         _trust(modules)
     known = _trusted | _remembered()
-    for part, content in modules:
-        if (part, content) not in known:
+    for module, content in modules:
+        if (module, content) not in known:
             raise invalid(
-                f"your own {part}",
+                f"your own {module}",
                 "be code that you trust before it is run",
                 f"{in_words(content)}, which you have not used under this name on this machine",
                 "Read it, then say --trust-code (in Python trust_code=True, or calibrant.own_code.trust).",
@@ -202,11 +195,16 @@ def _require(name: str, expected: str | None, *, trusted: bool) -> list[tuple[st
     return modules
 
 
-def in_words(found: str) -> str:
+def in_words(content: str) -> str:
     """Describe a digest for a message."""
-    if not found:
+    if not content:
         return "code without a file, such as a notebook's"
-    return f"the file with SHA-256 {found[:12]}..."
+    return f"the file with SHA-256 {content[:12]}..."
+
+
+def _is_storable(module: str, content: str) -> bool:
+    """Whether both fit on a line of the store: code without a file has no digest."""
+    return bool(_MODULE.fullmatch(module) and _DIGEST.fullmatch(content))
 
 
 def _store() -> Path:
@@ -226,7 +224,7 @@ def _remembered() -> frozenset[tuple[str, str]]:
     except OSError:
         return frozenset()
     pairs = [line.partition(" ") for line in lines]
-    return frozenset((name, found) for found, _, name in pairs if _DIGEST.fullmatch(found) and _MODULE.fullmatch(name))
+    return frozenset((name, content) for content, _, name in pairs if _is_storable(name, content))
 
 
 # Importing and calling.
@@ -238,21 +236,18 @@ def load(name: str, *, kind: str = "code", expected: str | None = None, trusted:
     Python must be able to find the module from here; the working directory counts.
     """
     module, _, attribute = name.partition(":")
-    modules = _require(name, expected, trusted=trusted)
+    modules = require(name, expected=expected, trusted=trusted)
     with own_code_at_work(f"{kind} module {module} cannot be imported:"):
         for part, content in modules:
-            found = _import(part, content)
-    wanted = getattr(found, attribute, None)
-    if wanted is None or not callable(wanted):
-        known = [key for key, value in vars(found).items() if callable(value) and not key.startswith("_")]
-        hint = ""
-        if known:
-            hint = did_you_mean(attribute, known)
+            imported = _import(part, content)
+    function: Callable[..., Any] | None = getattr(imported, attribute, None)
+    if function is None or not callable(function):
+        names = [key for key, value in vars(imported).items() if callable(value) and not key.startswith("_")]
+        hint = did_you_mean(attribute, names) if names else ""
         # Which file, because another module may have the same name: a random.py of yours is not the one Python takes.
-        where = getattr(found, "__file__", None) or module
+        where = getattr(imported, "__file__", None) or module
         raise invalid(f"{kind} {module}:{attribute}", f"name a function or class in {where}", repr(attribute), hint)
-    result: Callable[..., Any] = wanted
-    return result
+    return function
 
 
 @contextlib.contextmanager
@@ -278,39 +273,28 @@ def own_code_at_work(doing: str) -> Iterator[None]:
             sys.path.remove(here)
 
 
-class _FromSource(SourceFileLoader):
-    """Runs the bytes that were digested: neither a stored .pyc nor a file that was changed in between."""
-
-    expected = ""
-
-    def get_code(self, fullname: str) -> CodeType:
-        content = self.get_data(self.path)
-        if hashlib.sha256(content).hexdigest() != self.expected:
-            raise ImportError(f"{fullname} was changed while it was being imported")
-        code: CodeType = self.source_to_code(content, self.path)
-        return code
-
-
 def _import(module: str, expected: str) -> ModuleType:
+    """Import a module whose file has the expected digest."""
     if module in sys.modules:
         return sys.modules[module]
-    parent = module.rpartition(".")[0]
+    parent, _, name = module.rpartition(".")
     if parent:
         importlib.import_module(parent)
     spec = _find(module)
     if spec is None or spec.origin is None or not spec.origin.endswith(tuple(SOURCE_SUFFIXES)):
         return importlib.import_module(module)
-    loader = _FromSource(module, spec.origin)
-    loader.expected = expected
-    spec.loader = loader
-    found = importlib.util.module_from_spec(spec)
-    sys.modules[module] = found
+    # Python's own loader would read the file again, or run a stored .pyc in its place.
+    source = Path(spec.origin).read_bytes()
+    if hashlib.sha256(source).hexdigest() != expected:
+        raise ImportError(f"{module} was changed while it was being imported")
+    imported = importlib.util.module_from_spec(spec)
+    sys.modules[module] = imported
     try:
-        loader.exec_module(found)
+        exec(compile(source, spec.origin, "exec", dont_inherit=True), vars(imported))  # noqa: S102 (it is trusted)
     except BaseException:
         sys.modules.pop(module, None)
         raise
-    _digests[found] = expected
+    _digests[imported] = expected
     if parent:
-        setattr(sys.modules[parent], module.rpartition(".")[2], found)
-    return found
+        setattr(sys.modules[parent], name, imported)
+    return imported

@@ -92,16 +92,9 @@ class RunFolder(Displayed):
         check_json(SummaryContent, content, str(self.summary_path))
         return content
 
-    def predictions_path(self, split: Split, *, calibrated: bool = False, best: bool = False) -> Path:
-        """The predictions of a split, as the network made them or as the run's policy calibrated them.
-
-        Args:
-            split: Which part of the data.
-            calibrated: Those that the run's policy calibrated.
-            best: Those of the best epoch instead of the last, if the recipe's `select` asks for it.
-        """
-        name = f"{'best-' if best else ''}{split}{'.calibrated' if calibrated else ''}.npz"
-        return self.path / "predictions" / name
+    def predictions_path(self, split: Split, *, best: bool = False) -> Path:
+        """The predictions of a split as the network made them, of the last epoch or of the best one."""
+        return self.path / "predictions" / f"{'best-' if best else ''}{split}.npz"
 
     def existing_predictions(self, split: Split, *, best: bool = False) -> Path:
         """The path of predictions as the network made them; a run that has none yet is refused."""

@@ -14,7 +14,7 @@ def test_five_lines_of_python_write_the_files_of_the_commands(calibrant, tmp_pat
     run = Run(made.path)
 
     policy = fit_policy(run.predictions("val"), target_accuracy=0.7, share=0.2, seed=0)
-    test, calibrated = run.predictions_path("test"), run.predictions_path("test", calibrated=True)
+    test, calibrated = run.predictions_path("test"), run.path / "predictions" / "test.calibrated.npz"
     policy.calibrate(run.predictions("test")).save(calibrated)
     policy.calibrator.provenance_ = policy.calibrator.provenance_.applied(test, calibrated)
     policy.save(run.policy_path)
@@ -42,5 +42,5 @@ def test_five_lines_of_python_write_the_files_of_the_commands(calibrant, tmp_pat
 
 def _made(run):
     """What is made from a finished run, by its path in the run."""
-    paths = [run.onnx_path, run.policy_path, run.predictions_path("test", calibrated=True), run.report_path]
+    paths = [run.onnx_path, run.policy_path, run.path / "predictions" / "test.calibrated.npz", run.report_path]
     return [path.relative_to(run.path) for path in paths if path.is_file()]

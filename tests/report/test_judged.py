@@ -118,7 +118,7 @@ def test_what_is_given_stands_in_place_of_the_runs_own(run):
 
 
 def test_calibrated_predictions_are_not_calibrated_again(run):
-    path = run.predictions_path("test", calibrated=True)
+    path = run.path / "predictions" / "test.calibrated.npz"
     TemperatureScaling().fit(run.predictions("test"))(run.predictions("test")).save(path)
     assert [shown.entry.name for shown in judged(read_entries(path))] == ["nll"]
 

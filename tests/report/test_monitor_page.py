@@ -25,7 +25,7 @@ def test_the_page_says_what_was_promised_seen_and_what_to_do(watched, tmp_path):
     assert "Send every case to a person" in html
     assert f"drifting since about case {watched.since}" in html
     assert "Groups that nothing was promised for" in html
-    assert "<td>site south</td>" in html
+    assert '<td class="text">site south</td>' in html
     assert "<b>north</b>" not in html.split('id="data"')[0]
     assert write_monitor_page(watched, tmp_path / "again.html").read_text(encoding="utf-8") == html
 

@@ -215,7 +215,7 @@ def test_names_with_markup_are_text(make, open_page, tmp_path):
 
 
 def test_charts_draw_the_numbers_of_the_page(page, path, page_data):
-    bins = [b for b in page_data(path.read_text("utf-8"))["methods"][0]["bins"] if b["count"]]
+    bins = page_data(path.read_text("utf-8"))["methods"][0]["bins"]
     page.wait_for_selector("#chart-reliability[data-drawn]")
     traces = page.evaluate(
         """() => document.getElementById("chart-reliability").data.map(
@@ -225,7 +225,7 @@ def test_charts_draw_the_numbers_of_the_page(page, path, page_data):
     assert by_name["accuracy"]["y"] == [b["accuracy"] for b in bins]
     assert by_name["noise floor"]["base"] == [b["floor_low"] for b in bins]
     assert by_name["right"]["y"] == [b["right"] for b in bins]
-    assert by_name["wrong"]["y"] == [b["count"] - b["right"] for b in bins]
+    assert by_name["wrong"]["y"] == [b["cases"] - b["right"] for b in bins]
     page.wait_for_selector("#chart-threshold[data-drawn]")
     set_slider(page, 0.42)
     wait_until(page, "document.getElementById('chart-threshold').layout.shapes[0].x0 === 0.42")

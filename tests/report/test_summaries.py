@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from calibrant import Predictions
+from calibrant import Predictions, evaluate
 from calibrant.metrics.intervals import exact_interval
 from calibrant.report.summaries import (
     automated,
@@ -48,17 +48,21 @@ def test_cost_counts_errors_and_reviews_of_a_thousand_cases():
 
 def test_bands_are_exact_and_binomial_quantiles(predictions):
     bands = reliability_bands(predictions, 10)
-    some = bands.bins.count > 0
-    assert some.any()
-    assert not some.all()
-    for b in np.flatnonzero(some):
-        n, mean = int(bands.bins.count[b]), bands.bins.confidence[b]
-        low, high = exact_interval(int(bands.bins.correct_sum[b]), n)
-        assert (bands.low[b], bands.high[b]) == (low, high)
-        assert bands.floor_low[b] * n == pytest.approx(binom(n, mean).ppf(0.025))
-        assert bands.floor_high[b] * n == pytest.approx(binom(n, mean).ppf(0.975))
-    for band in (bands.low, bands.high, bands.floor_low, bands.floor_high):
-        assert np.isnan(band[~some]).all()
+    numbers = np.minimum((np.ceil(predictions.confidence * 10) - 1).astype(int), 9)
+    filled, counts = np.unique(numbers, return_counts=True)
+    assert 0 < len(filled) < 10
+    assert bands.low_edge == pytest.approx(filled / 10)
+    assert bands.high_edge == pytest.approx((filled + 1) / 10)
+    assert bands.cases.tolist() == counts.tolist()
+    assert bands.ece == pytest.approx(evaluate(predictions, n_bins=10).ece)
+    for place, number in enumerate(filled):
+        n, right = int(counts[place]), int(predictions.correct[numbers == number].sum())
+        mean = predictions.confidence[numbers == number].mean(dtype=np.float64)
+        assert (bands.right[place], bands.accuracy[place]) == (right, right / n)
+        assert bands.confidence[place] == pytest.approx(mean)
+        assert (bands.low[place], bands.high[place]) == exact_interval(right, n)
+        assert bands.floor_low[place] * n == pytest.approx(binom(n, mean).ppf(0.025))
+        assert bands.floor_high[place] * n == pytest.approx(binom(n, mean).ppf(0.975))
 
 
 def test_noise_floor_band_holds_most_bins_of_a_perfectly_calibrated_model():
@@ -68,10 +72,8 @@ def test_noise_floor_band_holds_most_bins_of_a_perfectly_calibrated_model():
         top = rng.uniform(0.5, 1.0, 2000)
         predictions = Predictions.from_probabilities(np.stack([top, 1 - top], 1), (rng.random(2000) > top).astype(int))
         bands = reliability_bands(predictions, 10)
-        some = bands.bins.count > 0
-        accuracy = bands.bins.accuracy[some]
-        inside += int(((accuracy >= bands.floor_low[some]) & (accuracy <= bands.floor_high[some])).sum())
-        total += int(some.sum())
+        inside += int(((bands.accuracy >= bands.floor_low) & (bands.accuracy <= bands.floor_high)).sum())
+        total += len(bands.cases)
     # 95 % by construction, slightly more because quantiles of counts are rounded outwards; 4 s.d. below is 0.89.
     assert inside / total > 0.89
 

@@ -61,7 +61,7 @@ def test_a_folder_that_is_no_run_is_named(tmp_path):
 
 def test_a_run_is_found_from_its_folder_and_from_its_predictions_alone(tmp_path):
     run = Run.create(tmp_path / "run", Recipe(seed=5))
-    for path in (run.path, run.predictions_path("val"), run.predictions_path("test", calibrated=True)):
+    for path in (run.path, run.predictions_path("val"), run.path / "predictions" / "test.calibrated.npz"):
         assert Run.of(path).recipe == Recipe(seed=5)
     for path in (tmp_path, run.policy_path, tmp_path / "predictions" / "val.npz", tmp_path / "nothing"):
         assert Run.of(path) is None

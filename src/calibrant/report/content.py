@@ -1,30 +1,39 @@
-"""All numbers of the page as plain values: the JSON that the page carries."""
+"""All that the page says about each method: as values for its template, and as the JSON that its scripts read."""
 
 import base64
-import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.metrics import Evaluation, evaluate
-from calibrant.metrics.binning import edge_precision
-from calibrant.metrics.intervals import resample_models, share_intervals
-from calibrant.metrics.model_comparison import differences
-from calibrant.predictions import Predictions
+from calibrant.metrics.binning import bin_edges, edge_precision
+from calibrant.report.comparison_table import Compared, compared
 from calibrant.report.entries import ReportEntry, check_images, data_uri
-from calibrant.report.summaries import class_names, reliability_bands
+from calibrant.report.judged import Shown
+from calibrant.report.summaries import (
+    Mistake,
+    automated,
+    class_names,
+    confident_mistakes,
+    largest_tie,
+    reliability_bands,
+    worst_classes,
+)
+from calibrant.report.wording import DASH, fixed, headline, percent
 from calibrant.runs import PruningAudit, RunFolder, Sample
 
 # A picture with more lines than this cannot be read.
 _MOST_LINES = 12
 _SUSPECTS = 12
+# Rows of the table beside the threshold chart.
+_LADDER = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.999)
 
 
 def method_contents(
-    entries: Sequence[ReportEntry],
+    shown: Sequence[Shown],
     *,
     threshold: float,
     n_bins: int,
@@ -32,104 +41,105 @@ def method_contents(
     pictures: bool = True,
     data_dir: str | Path | None = None,
 ) -> list[dict[str, Any]]:
-    """All numbers of every method as plain values; arguments as in `write_report`."""
-    predictions = [entry.predictions for entry in entries]
-    evaluations = [evaluate(each, n_bins=n_bins, thresholds=(threshold,)) for each in predictions]
-    uncertainty = uncertainties(predictions, evaluations, n_resamples=n_resamples)
+    """All that the page says about every method; arguments as in `write_report`."""
+    cases = [each.entry.predictions for each in shown]
+    evaluations = [evaluate(predictions, n_bins=n_bins, thresholds=(threshold,)) for predictions in cases]
+    numbers = compared(cases, evaluations, n_resamples=n_resamples)
+    by_name = {each.entry.name: evaluation for each, evaluation in zip(shown, evaluations, strict=True)}
     contents = []
-    for entry, evaluation, doubts in zip(entries, evaluations, uncertainty, strict=True):
-        content = _content(entry, evaluation, doubts)
-        content["pruning"] = pruning_content(entry, pictures=pictures, data_dir=data_dir)
+    for each, evaluation, of_method in zip(shown, evaluations, numbers, strict=True):
+        _add_promises_and_costs(of_method, each)
+        content = _content(each, evaluation, threshold)
+        content["compared"] = of_method
+        content["calibration"] = ""
+        if each.raw_name is not None:
+            content["calibration"] = _calibration(each.calibration, by_name[each.raw_name], evaluation)
+        content["pictures"] = _mistake_pictures(each.entry, content["mistakes"], data_dir) if pictures else {}
+        content["pruning"] = pruning_content(each.entry, pictures=pictures, data_dir=data_dir)
         contents.append(content)
     return contents
 
 
-class Uncertainty(NamedTuple):
-    """What chance allows to say about one method.
+def script_content(content: dict[str, Any]) -> dict[str, Any]:
+    """What the scripts of the page read of one method, as plain values.
 
-    `intervals` are of 95 %, `verdicts` are "better" or "worse" than the first method if the data can tell, and `wins`
-    names the metrics in which the method is better than every other one.
-    """
-
-    intervals: dict[str, tuple[float, float]]
-    verdicts: dict[str, str]
-    wins: list[str]
-
-
-def same_cases(a: Predictions, b: Predictions) -> bool:
-    """Whether two methods were measured on the same cases in the same order, judged by targets and ids."""
-    if a.n_classes != b.n_classes or not np.array_equal(a.targets, b.targets):
-        return False
-    return a.ids is None or b.ids is None or bool((a.ids.astype(np.str_) == b.ids.astype(np.str_)).all())
-
-
-def uncertainties(
-    methods: Sequence[Predictions], evaluations: Sequence[Evaluation], *, n_resamples: int
-) -> list[Uncertainty]:
-    """Intervals and verdicts of every method; the same as `evaluate` and `compare` give, in a fraction of the time.
-
-    All methods on the cases of the first see the same draws, so one pass serves the intervals of each and the paired
-    difference of each to the first. Methods on other cases are resampled alone and get no verdict. Without resamples
-    only shares have intervals (exact ones).
-    """
-    results = [Uncertainty(share_intervals(evaluation), {}, []) for evaluation in evaluations]
-    if not n_resamples:
-        return results
-    together = [place for place, each in enumerate(methods) if same_cases(methods[0], each)]
-    alone = [[place] for place in range(len(methods)) if place not in together]
-    for places in (together, *alone):
-        resampled = resample_models(
-            [methods[place] for place in places],
-            [evaluations[place] for place in places],
-            n_resamples=n_resamples,
-            paired=len(places) > 1,
-        )
-        for place, draws in zip(places, resampled, strict=True):
-            against = [
-                {row.name: str(row.verdict) for row in differences(other, draws) if row.verdict != "cannot tell"}
-                for other in resampled
-                if other is not draws
-            ]
-            verdicts, wins = {}, []
-            if draws is not resampled[0]:
-                verdicts = against[0]
-            if against:
-                wins = [name for name in against[0] if all(each.get(name) == "better" for each in against)]
-            results[place] = Uncertainty(draws.intervals(), verdicts, wins)
-    return results
-
-
-def _content(entry: ReportEntry, evaluation: Evaluation, doubts: Uncertainty) -> dict[str, Any]:
-    """One method.
-
-    The page gets the sorted confidences as float64 and one bit per case for its correctness, so what it computes at any
+    They get the sorted confidences as float64 and one bit per case for its correctness, so what they compute at any
     threshold is exact and not read off a grid.
     """
-    predictions = entry.predictions
-    costs = {}
-    if entry.run is not None and entry.run.finished:
-        summary = entry.run.summary
-        costs = {"samples_seen": summary["samples_seen"], "train_seconds": summary["timing"]["train_seconds"]}
+    predictions, pruning = content["predictions"], content["pruning"]
+    if pruning is not None:
+        pruning = {name: pruning[name] for name in ("epochs", "overall", "classes", "names")}
     order = np.argsort(predictions.confidence, kind="stable")
-    metrics = evaluation.values() | {
-        "noise_floor": evaluation.noise_floor,
-        "noise_floor_95": evaluation.noise_floor_95,
-        "mean_confidence": float(predictions.confidence.mean()),
-        "mean_accuracy": float(predictions.correct.mean()),
-    }
     return {
-        "name": entry.name,
-        "cases": len(predictions),
-        "classes": predictions.n_classes,
+        **{name: content[name] for name in ("name", "bins", "edges")},
+        "pruning": pruning,
+        "rule_threshold": content["shown"].threshold,
+        "promises_nothing": content["shown"].promises_nothing,
         "precision": edge_precision(predictions),
         "confidence": _packed(predictions.confidence[order].astype("<f8")),
         "correct": _packed(np.packbits(predictions.correct[order], bitorder="little")),
-        # A metric that is not defined is left out; one without a finite value is None.
-        "metrics": {name: _number(value) for name, value in metrics.items() if value is not None} | costs,
-        "intervals": {name: [_number(end) for end in pair] for name, pair in doubts.intervals.items()},
-        "verdicts": doubts.verdicts,
-        "wins": doubts.wins,
-    } | _bins(predictions, evaluation.n_bins)
+    }
+
+
+def _add_promises_and_costs(numbers: Compared, shown: Shown) -> None:
+    """Add what the comparison table shows beside metrics."""
+    for target, (share, interval_of_share) in shown.promised.items():
+        numbers.values[f"promised@{target:g}"] = share
+        if interval_of_share:
+            numbers.intervals[f"promised@{target:g}"] = interval_of_share
+    run = shown.entry.run
+    if run is not None and run.finished:
+        summary = run.summary
+        numbers.values["samples_seen"] = summary["samples_seen"]
+        numbers.values["train_seconds"] = summary["timing"]["train_seconds"]
+
+
+def _content(shown: Shown, evaluation: Evaluation, threshold: float) -> dict[str, Any]:
+    entry, n_bins = shown.entry, evaluation.n_bins
+    predictions = entry.predictions
+    result = automated(predictions, threshold, n_bins=n_bins)
+    bands = reliability_bands(predictions, n_bins)
+    bins = zip(*(values.tolist() for values in bands), strict=True)
+    return {
+        "name": entry.name,
+        "predictions": predictions,
+        "cases": len(predictions),
+        "classes": predictions.n_classes,
+        "shown": shown,
+        "headline": lambda name: headline(name, result),
+        "result": result,
+        "ladder": [automated(predictions, step, n_bins=n_bins) for step in _LADDER],
+        "evaluation": evaluation,
+        "mean_confidence": float(predictions.confidence.mean()),
+        "accuracy": float(predictions.correct.mean()),
+        "edges": bin_edges(n_bins, edge_precision(predictions)).tolist(),
+        "bins": [dict(zip(bands._fields, values, strict=True)) for values in bins],
+        "tie": largest_tie(predictions),
+        "worst_classes": worst_classes(predictions, threshold=threshold),
+        "mistakes": confident_mistakes(predictions),
+        "wrong": int((~predictions.correct).sum()),
+        "run": run_content(entry.run),
+    }
+
+
+def _calibration(calibrated_by: str, before: Evaluation, after: Evaluation) -> str:
+    """What calibration did to a method, in one sentence."""
+    nll = [DASH if each.nll is None or np.isinf(each.nll) else fixed(each.nll, 3) for each in (before, after)]
+    return (
+        f"Calibrated by {calibrated_by}: ECE {percent(before.ece, 2)} before and {percent(after.ece, 2)} after, "
+        f"NLL {nll[0]} before and {nll[1]} after."
+    )
+
+
+def _mistake_pictures(entry: ReportEntry, mistakes: Sequence[Mistake], data_dir: str | Path | None) -> dict[int, str]:
+    """The images of mistakes by row, if they are at hand."""
+    images = entry.images
+    if images is None and entry.run is not None:
+        images = entry.run.test_images(entry.predictions.targets, data_dir)
+    if images is None:
+        return {}
+    images = check_images(images, len(entry.predictions), f"images of {entry.name!r}")
+    return {mistake.row: data_uri(images[mistake.row]) for mistake in mistakes}
 
 
 def run_content(run: RunFolder | None) -> dict[str, Any] | None:
@@ -141,37 +151,8 @@ def run_content(run: RunFolder | None) -> dict[str, Any] | None:
         environment = run.summary.get("environment", {})
     return {
         "recipe": run.recipe_path.read_text(encoding="utf-8"),
-        "settings": run.settings,
         "environment": {key: value for key, value in environment.items() if value is not None},
     }
-
-
-def _bins(predictions: Predictions, n_bins: int) -> dict[str, Any]:
-    bands = reliability_bands(predictions, n_bins)
-    bins = bands.bins
-    rows = [
-        {
-            "low_edge": float(bins.edges[b]),
-            "high_edge": float(bins.edges[b + 1]),
-            "count": int(bins.count[b]),
-            "right": int(bins.correct_sum[b]),
-            "confidence": _number(bins.confidence[b]),
-            "accuracy": _number(bins.accuracy[b]),
-            "low": _number(bands.low[b]),
-            "high": _number(bands.high[b]),
-            "floor_low": _number(bands.floor_low[b]),
-            "floor_high": _number(bands.floor_high[b]),
-        }
-        for b in range(len(bins.count))
-    ]
-    return {"edges": bins.edges.tolist(), "bins": rows}
-
-
-def _number(value: float | None) -> float | None:
-    """A float; None for NaN and infinity, which JSON does not have."""
-    if value is None or not math.isfinite(value):
-        return None
-    return float(value)
 
 
 def _packed(array: NDArray[Any]) -> str:
@@ -231,7 +212,6 @@ def _suspects(
             picture = data_uri(check_images(sample.image[None], 1)[0])
         suspects.append(
             {
-                "index": int(audit.index[i]),
                 "identity": identity,
                 "picture": picture,
                 "label": names[audit.target[i]],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.metrics import Bins, accuracy_coverage, split_groups
+from calibrant.metrics import accuracy_coverage, split_groups
 from calibrant.metrics.metric import Groups, Weights
 from calibrant.predictions import Predictions
 from calibrant.report.entries import check_methods
@@ -56,7 +56,7 @@ def reliability_diagram(
         ax.legend(loc="upper left", frameon=True, framealpha=0.9, edgecolor="none")  # bars may lie behind it
         return figure
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
-    _draw_counts(panels[1], bands.bins)
+    _draw_counts(panels[1], bands)
     return figure
 
 
@@ -79,7 +79,7 @@ def reliability_grid(methods: Mapping[str, Predictions], *, n_bins: int = DEFAUL
         bands = reliability_bands(predictions, n_bins)
         _draw_reliability(axes, bands, name, line_break=True)
         axes.set_aspect("equal")
-        _write_counts(axes, bands.bins)
+        _write_counts(axes, bands)
     for axes in grid.flat[len(methods) :]:
         axes.remove()
     figure.supxlabel("Confidence")
@@ -106,22 +106,20 @@ def group_reliability(predictions: Predictions, groups: Groups, *, n_bins: int =
 
 
 def _draw_reliability(axes: "Axes", bands: Bands, title: str, *, line_break: bool = False) -> None:
-    bins = bands.bins
-    some = bins.count > 0
-    left, width = bins.edges[:-1][some], np.diff(bins.edges)[some]
-    accuracy, floor = bins.accuracy[some], bands.floor_low[some]
-    height = bands.floor_high[some] - floor
+    left, width = bands.low_edge, bands.high_edge - bands.low_edge
+    accuracy, floor = bands.accuracy, bands.floor_low
+    height = bands.floor_high - floor
     band: dict[str, Any] = {"x": left, "height": height, "width": width, "bottom": floor, "align": "edge"}
     # The amber boxes lie behind the bars, so they do not tint them; their outlines lie in front, so they can be seen.
     axes.bar(**band, facecolor=_BAND, edgecolor=_BAND_EDGE, zorder=1.5, label="noise floor (perfect model)")
     axes.bar(left, accuracy, width, align="edge", color=BLUE, edgecolor="white", zorder=2, label="accuracy")
     axes.bar(**band, facecolor="none", edgecolor=_BAND_EDGE, linewidth=1.1, zorder=2.5)
-    errors = np.stack([accuracy - bands.low[some], bands.high[some] - accuracy])
+    errors = np.stack([accuracy - bands.low, bands.high - accuracy])
     whiskers: dict[str, Any] = {"fmt": "none", "ecolor": INK, "elinewidth": 1.1, "capsize": 2.5}
     axes.errorbar(left + width / 2, accuracy, yerr=errors, **whiskers, zorder=3, label="95 % interval")
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, zorder=2.8, label="perfect calibration")
     axes.set(xlim=(0, 1), ylim=(0, 1.02))
-    ece = f"ECE {100 * bins.expected_error:.2f} %"
+    ece = f"ECE {100 * bands.ece:.2f} %"
     if line_break:
         axes.set_title(f"{title}\n{ece}", fontsize=10)
     else:
@@ -129,21 +127,20 @@ def _draw_reliability(axes: "Axes", bands: Bands, title: str, *, line_break: boo
         axes.set_title(ece, loc="right", fontsize=10)
 
 
-def _draw_counts(axes: "Axes", bins: Bins) -> None:
-    left, width = bins.edges[:-1], np.diff(bins.edges)
-    bars = axes.bar(left, bins.count, width, align="edge", color=GREY, edgecolor="white", label="samples")
-    axes.bar_label(bars, [f"{count:,}" if count else "" for count in bins.count], fontsize=8, padding=1)
+def _draw_counts(axes: "Axes", bands: Bands) -> None:
+    width = bands.high_edge - bands.low_edge
+    bars = axes.bar(bands.low_edge, bands.cases, width, align="edge", color=GREY, edgecolor="white", label="samples")
+    axes.bar_label(bars, [f"{count:,}" for count in bands.cases], fontsize=8, padding=1)
     axes.set_ylabel("Samples")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.margins(y=0.25)
 
 
-def _write_counts(axes: "Axes", bins: Bins) -> None:
+def _write_counts(axes: "Axes", bands: Bands) -> None:
     box = {"facecolor": INK, "edgecolor": "none", "alpha": 0.55, "pad": 0.8}
     text: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "fontsize": 7, "color": "white"}
-    for left, right, count in zip(bins.edges[:-1], bins.edges[1:], bins.count, strict=True):
-        if count:
-            axes.text((left + right) / 2, 0.015, f"{count:,}", bbox=box, **text)
+    for middle, count in zip((bands.low_edge + bands.high_edge) / 2, bands.cases, strict=True):
+        axes.text(middle, 0.015, f"{count:,}", bbox=box, **text)
 
 
 @styled

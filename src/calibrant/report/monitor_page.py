@@ -13,9 +13,7 @@ from calibrant.deployment.monitor_text import (
     signal_row,
 )
 from calibrant.deployment.signals import PROMISED
-from calibrant.errors import invalid
-from calibrant.files import as_path, write_text
-from calibrant.report.page import WrittenPage, asset, plotly_script, render
+from calibrant.report.page import asset, html_path, plotly_script, write_page
 
 # Nobody looks at more charts than this.
 _CHARTS = 12
@@ -29,9 +27,7 @@ def write_monitor_page(watched: Watched, path: str | Path, *, title: str = "Does
         path: The `.html` file; written whole or not at all.
         title: Heading of the page.
     """
-    target = as_path(path)
-    if target.suffix.lower() not in {".html", ".htm"}:
-        raise invalid("path", "end in .html", str(path))
+    target = html_path(path)
     # All cases first; then what is closest to an alarm, or beyond it.
     ordered = sorted(
         watched.signals, key=lambda signal: (signal.group != "all", -signal.evidence - math.log10(signal.level))
@@ -42,7 +38,8 @@ def write_monitor_page(watched: Watched, path: str | Path, *, title: str = "Does
     first, kept = None, ""
     if promises:
         first, kept = promises[0].to_dict(), _title(promises[0]).lower()
-    html = render(
+    return write_page(
+        target,
         "monitor.html.j2",
         {"plotly": plotly_script(), "monitor": asset("monitor.js")},
         {"signals": charted, "charted": len(charted)},
@@ -62,8 +59,6 @@ def write_monitor_page(watched: Watched, path: str | Path, *, title: str = "Does
         share_headings=SHARE_HEADINGS,
         shares=[share_row(description) for description in watched.described],
     )
-    write_text(target, html)
-    return WrittenPage(target)
 
 
 def _title(signal: Signal) -> str:

@@ -20,17 +20,16 @@ from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import invalid, printable
 from calibrant.files import as_path, write_text
 from calibrant.metrics import Evaluation, evaluate_groups
-from calibrant.metrics.evaluation import FEWEST_RESAMPLES, default_resamples
+from calibrant.metrics.evaluation import check_resamples, default_resamples
 from calibrant.metrics.metric import Groups, label, set_metric
 from calibrant.predictions import Predictions
-from calibrant.report.comparison_table import comparison
-from calibrant.report.content import method_contents, run_content, same_cases
-from calibrant.report.entries import Pixels, ReportEntry, Sources, check_images, data_uri, png_uri, read_entries
+from calibrant.report.comparison_table import comparison, same_cases
+from calibrant.report.content import method_contents, script_content
+from calibrant.report.entries import Sources, png_uri, read_entries
 from calibrant.report.figures import group_reliability
-from calibrant.report.judged import Policies, Shown, judged
+from calibrant.report.judged import Policies, judged
 from calibrant.report.style import DARK_PALETTE, PALETTE, png_bytes
-from calibrant.report.summaries import automated, confident_mistakes, largest_tie, worst_classes
-from calibrant.report.wording import DASH, confidence, fixed, headline, interval, per_thousand, percent, probability
+from calibrant.report.wording import confidence, fixed, interval, per_thousand, percent, probability
 from calibrant.tables import Table
 
 if TYPE_CHECKING:
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
 # Nobody reads more groups than this; the worst are kept.
 _GROUPS = 50
-# Rows of the table beside the threshold chart.
-_LADDER = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.999)
 
 
 class WrittenPage(type(Path())):  # type: ignore[misc]  # Python 3.11 has no other base for paths
@@ -117,47 +114,35 @@ def write_report(
         noun: What the sources are. The page of labels has no slider and no comparison.
     """
     entries = read_entries(sources)
-    target = Path("report.html")
-    if path is not None:
-        target = as_path(path)
-    elif len(entries) == 1 and entries[0].run is not None:
-        target = entries[0].run.report_path
-    if target.suffix.lower() not in {".html", ".htm"}:
-        raise invalid("path", "end in .html", str(path))
+    if path is None:
+        path = "report.html"
+        if len(entries) == 1 and entries[0].run is not None:
+            path = entries[0].run.report_path
+    target = html_path(path)
     if n_resamples is None:
         few_cases = all(default_resamples(entry.predictions) for entry in entries)
         n_resamples = 1000 if few_cases else 0
-    if 0 != n_resamples < FEWEST_RESAMPLES:
-        raise invalid("n_resamples", f"be a whole number of at least {FEWEST_RESAMPLES}, or 0 for none", n_resamples)
+    check_resamples(n_resamples, level=0.95)
     shown = judged(entries, policy=policy, raw=raw)
     threshold = next(value for value in (threshold, shown[0].threshold, 0.95) if value is not None)
-    methods = [each.entry for each in shown]
-    methods = [entry._replace(images=_images(entry, data_dir) if pictures else None) for entry in methods]
-    settings: dict[str, Any] = {"threshold": threshold, "n_bins": n_bins}
+    settings: dict[str, Any] = {"threshold": threshold, "n_bins": n_bins, "n_resamples": n_resamples}
+    methods = method_contents(shown, pictures=pictures, data_dir=data_dir, **settings)
     if groups is not None:
-        of_groups: dict[str, Any] = {"n_resamples": n_resamples, **settings}
-        parts = [group_section(each.name, each.predictions, groups, **of_groups) for each in methods]
+        parts = [group_section(each["name"], each["predictions"], groups, **settings) for each in methods]
         sections = [*sections, *parts]
-    contents = method_contents(methods, n_resamples=n_resamples, pictures=pictures, data_dir=data_dir, **settings)
-    for content, each in zip(contents, shown, strict=True):
-        _add_promises(content, each)
-    comparable = all(same_cases(methods[0].predictions, entry.predictions) for entry in methods)
-    columns, rows = comparison(contents, threshold, same_cases=comparable)
-    html = render(
+    comparable = all(same_cases(methods[0]["predictions"], method["predictions"]) for method in methods)
+    columns, rows = comparison([method["compared"] for method in methods], threshold, same_cases=comparable)
+    return write_page(
+        target,
         "page.html.j2",
         # In the order they run; everything but the charts works before Plotly is read.
         {"page": asset("numbers.js") + asset("page.js"), "plotly": plotly_script(), "charts": asset("charts.js")},
-        {"threshold": threshold, "methods": contents},
+        {"threshold": threshold, "methods": [script_content(method) for method in methods]},
         title=title,
         sources=len(entries),
-        methods=contents,
-        details=[_details(entry, **settings) for entry in methods],
-        shown=shown,
-        calibrations=_calibrations(shown, contents),
+        methods=methods,
         columns=columns,
-        promised=[each.entry.name for each in shown if each.promised],
         rows=rows,
-        n_resamples=n_resamples,
         same_cases=comparable,
         per_thousand=per_thousand,
         fixed=fixed,
@@ -165,70 +150,6 @@ def write_report(
         noun=noun,
         **settings,
     )
-    write_text(target, html)
-    return WrittenPage(target)
-
-
-def _add_promises(method: dict[str, Any], shown: Shown) -> None:
-    method["rule_threshold"] = shown.threshold
-    method["promises_nothing"] = shown.promises_nothing
-    for target, (share, interval_of_share) in shown.promised.items():
-        method["metrics"][f"promised@{target:g}"] = share
-        if interval_of_share:
-            method["intervals"][f"promised@{target:g}"] = list(interval_of_share)
-
-
-def _calibrations(shown: Sequence[Shown], methods: Sequence[dict[str, Any]]) -> list[str]:
-    """For each method what calibration did to it, in one sentence; empty if it was not calibrated."""
-    by_name = {method["name"]: method["metrics"] for method in methods}
-    sentences = []
-    for each in shown:
-        sentence = ""
-        if each.raw_name is not None:
-            before, after = by_name[each.raw_name], by_name[each.entry.name]
-            sentence = (
-                f"Calibrated by {each.calibration}: "
-                f"ECE {percent(before['ece'], 2)} before and {percent(after['ece'], 2)} after, "
-                f"NLL {_nll(before)} before and {_nll(after)} after."
-            )
-        sentences.append(sentence)
-    return sentences
-
-
-def _nll(metrics: dict[str, Any]) -> str:
-    if metrics.get("nll") is None:
-        return DASH
-    return fixed(metrics["nll"], 3)
-
-
-def _details(entry: ReportEntry, *, threshold: float, n_bins: int) -> dict[str, Any]:
-    """What the page shows as text only; its script does not need it."""
-    predictions = entry.predictions
-    result = automated(predictions, threshold, n_bins=n_bins)
-    mistakes = confident_mistakes(predictions)
-    thumbnails = {}
-    if entry.images is not None:
-        thumbnails = {mistake.row: data_uri(entry.images[mistake.row]) for mistake in mistakes}
-    return {
-        "headline": lambda name: headline(name, result),
-        "result": result,
-        "tie": largest_tie(predictions),
-        "ladder": [automated(predictions, step, n_bins=n_bins) for step in _LADDER],
-        "classes": worst_classes(predictions, threshold=threshold),
-        "mistakes": mistakes,
-        "wrong": int((~predictions.correct).sum()),
-        "pictures": thumbnails,
-        "run": run_content(entry.run),
-    }
-
-
-def _images(entry: ReportEntry, data_dir: str | Path | None) -> Pixels | None:
-    images = entry.images
-    if images is None and entry.run is not None:
-        images = entry.run.test_images(entry.predictions.targets, data_dir)
-    if images is None:
-        return None
-    return check_images(images, len(entry.predictions), f"images of {entry.name!r}")
 
 
 def write_label_report(rules: MultiLabel, cases: LabelCases, path: str | Path) -> Path:
@@ -291,8 +212,16 @@ def _group_cell(result: Evaluation, metric: str) -> str:
     return f"{100 * value:.2f} ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})"
 
 
-def render(template: str, scripts: dict[str, str], data: dict[str, Any], **values: Any) -> str:
-    """Fill in a template; `values` are escaped, `data` is for the scripts, and no other scripts run on the page."""
+def html_path(path: str | Path) -> Path:
+    """The path of a page; another ending than that of a page is refused."""
+    target = as_path(path)
+    if target.suffix.lower() not in {".html", ".htm"}:
+        raise invalid("path", "end in .html", str(path))
+    return target
+
+
+def write_page(target: Path, template: str, scripts: dict[str, str], data: dict[str, Any], **values: Any) -> Path:
+    """Fill in a template and write it. `values` are escaped, `data` is for the scripts, and no other scripts run."""
     environment = Environment(
         autoescape=True,
         trim_blocks=True,
@@ -309,7 +238,7 @@ def render(template: str, scripts: dict[str, str], data: dict[str, Any], **value
         "thousands": lambda count: f"{count:,}",
     }
     palettes = {"light": PALETTE, "dark": DARK_PALETTE}
-    return environment.get_template(template).render(
+    html = environment.get_template(template).render(
         version=__version__,
         style=asset("page.css"),
         scripts=scripts,
@@ -317,6 +246,8 @@ def render(template: str, scripts: dict[str, str], data: dict[str, Any], **value
         data=_embeddable(data | {"palettes": palettes}),
         **values,
     )
+    write_text(target, html)
+    return WrittenPage(target)
 
 
 def _printable(value: object) -> object:

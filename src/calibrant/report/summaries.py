@@ -5,13 +5,14 @@ confident mistakes. The page repeats `automated` in JavaScript; the browser test
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import printable
-from calibrant.metrics import Bins, confident_set, reliability_bins
+from calibrant.metrics import confident_set, reliability_bins
 from calibrant.metrics.evaluation import is_confident
 from calibrant.metrics.intervals import exact_interval
 from calibrant.predictions import Predictions, names_or_numbers, require_predictions
@@ -97,20 +98,29 @@ def largest_tie(predictions: Predictions, *, least: float = 0.05) -> Tie | None:
     return Tie(float(values[place]), count, above / cases, (above + count) / cases)
 
 
-@dataclass(frozen=True)
-class Bands:
-    """What chance does to a reliability diagram; arrays of shape (n_bins,), NaN in empty bins.
+class Bands(NamedTuple):
+    """The bins of a reliability diagram that hold cases, and what chance does to them: arrays with a value per bin.
 
     `low` and `high` are the exact 95 % interval of each bin's accuracy. From `floor_low` to `floor_high` lie 95 % of
     the accuracies of a perfectly calibrated model with the same count and mean confidence (binomial quantiles; rows of
     one bin differ little in confidence).
     """
 
-    bins: Bins
+    low_edge: Floats
+    high_edge: Floats
+    cases: NDArray[np.int64]
+    right: NDArray[np.int64]
+    confidence: Floats
+    accuracy: Floats
     low: Floats
     high: Floats
     floor_low: Floats
     floor_high: Floats
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error."""
+        return float(np.average(np.abs(self.confidence - self.accuracy), weights=self.cases))
 
 
 def reliability_bands(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) -> Bands:
@@ -119,13 +129,23 @@ def reliability_bands(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) ->
 
     require_predictions(predictions)
     bins = reliability_bins(predictions, n_bins)
-    low, high = exact_interval(bins.correct_sum, bins.count)
     some = bins.count > 0
-    count, confidence = bins.count[some], np.clip(bins.confidence[some], 0.0, 1.0)
-    floor_low, floor_high = np.full((2, n_bins), np.nan)
-    floor_low[some] = binom.ppf(0.025, count, confidence) / count
-    floor_high[some] = binom.ppf(0.975, count, confidence) / count
-    return Bands(bins, low, high, floor_low, floor_high)
+    count, right = bins.count[some], bins.correct_sum[some].astype(np.int64)
+    low, high = exact_interval(right, count)
+    confidence = bins.confidence[some]
+    chance = binom(count, np.clip(confidence, 0.0, 1.0))
+    return Bands(
+        bins.edges[:-1][some],
+        bins.edges[1:][some],
+        count,
+        right,
+        confidence,
+        bins.accuracy[some],
+        low,
+        high,
+        chance.ppf(0.025) / count,
+        chance.ppf(0.975) / count,
+    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Work on a Ray cluster: tasks as processes of its machines, functions over parts through Ray Data.
+"""Work on a Ray cluster: tasks as processes of its machines, functions over parts in its workers.
 
 A task is a child process of a Ray worker and ends with it. If the worker or its machine is lost, Ray starts the task
 again on another one. It continues from what the first attempt left on the storage that all machines share.
@@ -8,16 +8,14 @@ import logging
 import os
 import socket
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from calibrant import __version__
-from calibrant.errors import CalibrantError, InvalidInput, at_level, importing, invalid, one_line
+from calibrant.errors import CalibrantError, InvalidInput, importing, invalid, one_line
 from calibrant.files import try_lock
 from calibrant.scale.work import ChildProcess, Ended, Part, Result, Task
 
@@ -116,24 +114,21 @@ class RayExecutor:
 
     def map(self, function: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
         """Apply a function to each part in the workers of the cluster; results come in the order of the parts."""
-        import ray.data
-
-        rows = ray.data.from_items(list(range(len(parts))), override_num_blocks=max(1, len(parts)))
-        early: dict[int, Any] = {}
-        due = 0
-        with at_level(logging.CRITICAL, "ray.data"):
-            context = ray.data.DataContext.get_current()
-            context.enable_progress_bars = False
-            try:
-                for row in _map_rows(rows, partial(_apply, function, parts)).iter_rows():
-                    if "error" in row["outcome"]:
-                        raise InvalidInput(row["outcome"]["error"])
-                    early[row["number"]] = row["outcome"]["result"]
-                    while due in early:
-                        yield early.pop(due)
-                        due += 1
-            except self._ray.exceptions.RayError as error:
-                raise InvalidInput(f"{_in_words(error)} Nothing was written; run the same command again.") from error
+        remote = self._ray.remote(_apply).options(max_retries=_RETRIES)
+        waiting = [remote.remote(function, part) for part in parts]
+        try:
+            while waiting:
+                outcome = self._ray.get(waiting[0])
+                del waiting[0]  # frees the memory of the result in the cluster
+                if isinstance(outcome, CalibrantError):
+                    raise outcome
+                yield outcome
+        except self._ray.exceptions.RayError as error:
+            raise InvalidInput(f"{_in_words(error)} Nothing was written; run the same command again.") from error
+        finally:
+            for reference in waiting:
+                with suppress(self._ray.exceptions.RayError):
+                    self._ray.cancel(reference, force=True)
 
     # The machines.
 
@@ -192,16 +187,6 @@ def _check_connection(address: str) -> None:
         raise invalid("address", "be that of a running Ray cluster", reason, hint) from error
 
 
-def _map_rows(rows: Any, function: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """Let Ray Data retry a part ten times. By default it retries for ever if a part kills its worker."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Ray plans to remove the argument in 2.64
-        try:
-            return rows.map(function, max_retries=_RETRIES)
-        except TypeError:
-            return rows.map(function)
-
-
 def _in_words(error: Exception) -> str:
     """Return one sentence for an error of Ray, which prints many lines."""
     kind = type(error).__name__
@@ -258,10 +243,9 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return status.st_size, status.st_mtime_ns
 
 
-def _apply(function: Callable[[Any], Any], parts: Sequence[Any], row: dict[str, Any]) -> dict[str, Any]:
-    """Apply a function to the part of a number. Bad input is returned as a message, without Ray's traceback."""
-    number = row["item"]
+def _apply(function: Callable[[Part], Result], part: Part) -> Result | CalibrantError:
+    """Apply a function to a part. An error about bad input is returned: Ray would add its traceback to the message."""
     try:
-        return {"number": number, "outcome": {"result": function(parts[number])}}
+        return function(part)
     except CalibrantError as error:
-        return {"number": number, "outcome": {"error": one_line(error)}}
+        return error

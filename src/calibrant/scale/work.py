@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from calibrant.errors import CalibrantError, InvalidInput, invalid, one_line, our_fault
-from calibrant.files import output_error, refuse_existing
+from calibrant.files import output_error
 
 ExecutorName = Literal["local", "ray"]
 Part = TypeVar("Part")
@@ -136,16 +136,13 @@ def run_tasks(
 
 
 @contextmanager
-def make_executor(
-    name: ExecutorName = "local", *, address: str | None = None, new_folder: Path | None = None
-) -> Iterator[Executor | None]:
+def make_executor(name: ExecutorName = "local", *, address: str | None = None) -> Iterator[Executor | None]:
     """Open the executor that `--executor` and `--address` name; close it when the block ends.
 
     Args:
         name: "local" yields None, which every function takes for this machine. "ray" needs `calibrant[ray]`.
         address: `HOST:PORT` of the head of a Ray cluster that this machine belongs to, or "auto" to search for it.
             None: Ray starts on this machine alone, unless the environment variable RAY_ADDRESS names a cluster.
-        new_folder: The folder that Ray will write. If it exists, this raises before Ray starts.
     """
     if name not in get_args(ExecutorName):
         raise invalid("executor", "be local or ray", repr(name))
@@ -154,8 +151,6 @@ def make_executor(
             raise invalid("address", "be left out for the local executor", repr(address), "Add --executor ray.")
         yield None
         return
-    if new_folder is not None:
-        refuse_existing(new_folder)
     from calibrant.scale.on_ray import RayExecutor
 
     with RayExecutor(address) as executor:
@@ -307,22 +302,10 @@ def task_environment(inherited: Mapping[str, str], slot: int, jobs: int, gpus: i
 
 
 def _reason_in(log: Path) -> str:
-    """Return the line of a log that says why its process failed.
-
-    That is the last line of ours, or the line that names the error of a traceback: CUDA adds advice below it.
-    """
-    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    if not lines:
-        return "no output"
-    if lines[-1].startswith("calibrant: "):
-        return lines[-1].removeprefix("calibrant: ").strip()
-    frames = [number for number, line in enumerate(lines) if line.startswith("  File ")]
-    if frames:
-        # The source lines of the last frame are indented, the error below them is not.
-        for line in lines[frames[-1] + 1 :]:
-            if not line.startswith(" "):
-                return line.strip()
-    return lines[-1].strip()
+    """Return the last line of a log, which says why its process failed: `task_main` and Python end with the error."""
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+    return last.removeprefix("calibrant: ")
 
 
 def task_main(work: Callable[[], object]) -> None:

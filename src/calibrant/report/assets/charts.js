@@ -30,11 +30,11 @@
   }
 
   function reliability() {
-    const bins = data.methods[state.method].bins.filter((bin) => bin.count > 0);
+    const bins = data.methods[state.method].bins;
     const x = bins.map((bin) => (bin.low_edge + bin.high_edge) / 2);
     const width = bins.map((bin) => bin.high_edge - bin.low_edge);
     const hover = bins.map((bin) =>
-      `confidence ${bin.low_edge.toFixed(2)} to ${bin.high_edge.toFixed(2)}<br>${bin.count.toLocaleString("en-US")} cases` +
+      `confidence ${bin.low_edge.toFixed(2)} to ${bin.high_edge.toFixed(2)}<br>${bin.cases.toLocaleString("en-US")} cases` +
       `<br>mean confidence ${numbers.percent(bin.confidence)}` +
       `<br>accuracy ${numbers.percent(bin.accuracy)} ${numbers.range([bin.low, bin.high])}` +
       `<br>noise floor ${numbers.range([bin.floor_low, bin.floor_high])}`);
@@ -47,7 +47,7 @@
       { ...common, name: "accuracy", y: bins.map((bin) => bin.accuracy),
         // The accuracy of a few cases is mostly chance: it must not catch the eye.
         marker: { color: palette()[0], line: { color: colour("card"), width: 1 },
-          opacity: bins.map((bin) => Math.min(1, Math.max(0.25, bin.count / 50))) },
+          opacity: bins.map((bin) => Math.min(1, Math.max(0.25, bin.cases / 50))) },
         error_y: { type: "data", symmetric: false, array: bins.map((bin) => bin.high - bin.accuracy),
           arrayminus: bins.map((bin) => bin.accuracy - bin.low), color: colour("ink"), thickness: 1.3, width: 4 } },
       { ...common, ...floor, showlegend: false, marker: { color: "rgba(0,0,0,0)", line: outline } },
@@ -55,7 +55,7 @@
         line: { color: colour("muted"), dash: "dash", width: 1.5 } },
       { ...common, name: "right", yaxis: "y2", y: bins.map((bin) => bin.right), marker: { color: palette()[2] } },
       { ...common, name: "wrong", yaxis: "y2", base: bins.map((bin) => bin.right),
-        y: bins.map((bin) => bin.count - bin.right), marker: { color: palette()[1], pattern: { shape: "/" } } },
+        y: bins.map((bin) => bin.cases - bin.right), marker: { color: palette()[1], pattern: { shape: "/" } } },
     ];
     return [traces, layout({
       barmode: "overlay", height: 460,
