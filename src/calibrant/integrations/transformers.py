@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import InvalidInput, invalid
-from calibrant.integrations.any_loop import read_state, share_scores, write_state
+from calibrant.integrations.any_loop import read_state, write_state
 from calibrant.losses import Loss, distributed
 from calibrant.metrics import evaluate
 from calibrant.predictions import Predictions
@@ -281,7 +281,7 @@ class CalibratedTrainer(Trainer):
         super()._save_optimizer_and_scheduler(output_dir)
         if self.pruner is None:
             return
-        share_scores(self.pruner)
+        self.pruner.table.share()
         if self.args.should_save:
             state = {**self.pruner.state_dict(), "batches_done": self._batches_done}
             write_state(Path(output_dir) / STATE_FILE, state)

@@ -6,7 +6,7 @@
 import glob
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -60,6 +60,7 @@ class _Recipe(BaseModel):
     model: _Named
     method: _Named
     engine: _Engine
+    schedule: dict[str, Any] = {}
     own_code: dict[Text, Digest] = {}
 
 
@@ -114,6 +115,14 @@ def without_scaled(name: str) -> tuple[str, bool]:
     ('nll', True)
     """
     return name.removeprefix(SCALED), name.startswith(SCALED)
+
+
+def finite(values: Sequence[float | None]) -> list[float] | None:
+    """Return the values if there are any and all of them are finite numbers, else None."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known or len(known) < len(values):
+        return None
+    return known
 
 
 # Parts of a recipe that change neither the training nor the record of its last epoch.
@@ -509,7 +518,12 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
     """
     summary = run.summary
     validation, test = run.predictions("val"), run.predictions("test")
-    temperature, notes = fit_temperature(validation)
+    measured, notes = _measured(validation, test)
+    best = None
+    if run.recipe.select != "last":
+        of_best, _ = _measured(run.predictions("val", best=True), run.predictions("test", best=True))
+        best = {"select": run.recipe.select, "epoch": summary["best"]["epoch"], **of_best}
+    scaled = scaled_by(validation, measured["temperature"])
     recipe = _without_paths(run.recipe)
     later = run.epochs()[1:]
     return Record(
@@ -521,10 +535,6 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         changes=changes_of(recipe, summary["method"]["settings"]),
         recipe=recipe.model_dump(mode="json"),
         settings=summary["method"]["settings"],
-        test=evaluations_of(test),
-        test_scaled=evaluations_of(scaled_by(test, temperature)),
-        validation=evaluate(validation, n_bins=N_BINS[0]).to_dict(),
-        temperature=temperature,
         temperature_notes=notes,
         train_seconds=summary["timing"]["train_seconds"],
         seconds=summary["timing"]["seconds"],
@@ -533,25 +543,23 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         concurrent_runs=concurrent_runs or summary.get("concurrent_runs"),
         predictions_sha256=digests(run),
         automation=automation(validation, test),
-        validation_nll_scaled=evaluate(scaled_by(validation, temperature), n_bins=N_BINS[0]).nll,
-        best=_best_of(run),
+        validation_nll_scaled=evaluate(scaled, n_bins=N_BINS[0]).nll,
+        best=best,
+        **measured,
         **{name: summary[name] for name in _OF_SUMMARY if name in summary},
     )
 
 
-def _best_of(run: Run) -> dict[str, Any] | None:
-    if run.recipe.select == "last":
-        return None
-    validation, test = run.predictions("val", best=True), run.predictions("test", best=True)
-    temperature, _ = fit_temperature(validation)
-    return {
-        "select": run.recipe.select,
-        "epoch": run.summary["best"]["epoch"],
+def _measured(validation: Predictions, test: Predictions) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the figures of one epoch, with and without a temperature from its validation set, and notes of the fit."""
+    temperature, notes = fit_temperature(validation)
+    figures = {
         "test": evaluations_of(test),
         "test_scaled": evaluations_of(scaled_by(test, temperature)),
         "validation": evaluate(validation, n_bins=N_BINS[0]).to_dict(),
         "temperature": temperature,
     }
+    return figures, notes
 
 
 def digests(run: Run) -> dict[str, str]:

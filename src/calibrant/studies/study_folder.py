@@ -13,7 +13,7 @@ from calibrant.files import as_path, locked, output_error, write_json
 from calibrant.predictions import Predictions
 from calibrant.scale import Executor, Task, run_tasks
 from calibrant.scale.work import Ended
-from calibrant.studies.controls import against_controls, check_budgets, plans_without_control, with_controls
+from calibrant.studies.controls import check_budgets, with_controls
 from calibrant.studies.records import Record, digests, record_run, scaled_by
 from calibrant.studies.referee import check_deciding_metric
 from calibrant.studies.study_results import Results, summarise
@@ -211,14 +211,19 @@ class Study:
         baseline = self.spec.baseline_label()
         results = []
         for place, group in groups.items():
-            summary = summarise(group, baseline, predictions_of=predictions_of, decides=self.spec.decides)
-            controls = against_controls(group, predictions_of)
-            uncontrolled = plans_without_control(group, controls)
             unfinished: dict[str, tuple[int, ...]] = {}  # a table must say what it leaves out
             for planned in pending:
                 if planned.place == place:
                     unfinished[planned.label] = (*unfinished.get(planned.label, ()), planned.recipe.seed)
-            results.append(replace(summary, unfinished=unfinished, controls=controls, uncontrolled=uncontrolled))
+            results.append(
+                summarise(
+                    group,
+                    baseline,
+                    predictions_of=predictions_of,
+                    decides=self.spec.decides,
+                    unfinished=unfinished,
+                )
+            )
         return results
 
     def _check_same_data(self, runs: list[PlannedRun]) -> None:
