@@ -3,6 +3,7 @@
 `record_run` measures a finished run; `Record` is the content of the file.
 """
 
+import dataclasses
 import glob
 import math
 import warnings
@@ -12,7 +13,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 
 from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import Policy, Routed, choose_threshold, fit_policy
@@ -64,26 +74,23 @@ class _Recipe(BaseModel):
     own_code: dict[Text, Digest] = {}
 
 
-def _as_in(model: type[BaseModel]) -> AfterValidator:
-    """Check a dictionary by a model, and keep the dictionary."""
-
-    def check(content: dict[str, Any]) -> dict[str, Any]:
-        model.model_validate(content)
-        return content
-
-    return AfterValidator(check)
-
-
-def _evaluation(content: dict[str, Any]) -> dict[str, Any]:
-    missing = {"share@0.95", "share@0.99"} - Evaluation.from_dict(content).values().keys()
-    if missing:
-        raise ValueError(f"an evaluation with {missing.pop()}")
+def _recipe(content: dict[str, Any]) -> dict[str, Any]:
+    """Check the parts that tables need, and keep all of it."""
+    _Recipe.model_validate(content)
     return content
 
 
-EvaluationContent = Annotated[dict[str, Any], AfterValidator(_evaluation)]
-"""The result of `Evaluation.to_dict`."""
-Evaluations = Annotated[dict[Annotated[str, Field(pattern="^1[05]$")], EvaluationContent], Field(min_length=2)]
+def _evaluation(content: Any) -> Evaluation:
+    """Read what `Evaluation.to_dict` gave."""
+    evaluation = content if isinstance(content, Evaluation) else Evaluation.from_dict(content)
+    missing = {"share@0.95", "share@0.99"} - evaluation.values().keys()
+    if missing:
+        raise ValueError(f"an evaluation with {missing.pop()}")
+    return evaluation
+
+
+Measured = Annotated[Evaluation, PlainValidator(_evaluation), PlainSerializer(Evaluation.to_dict)]
+Evaluations = Annotated[dict[Annotated[str, Field(pattern="^1[05]$")], Measured], Field(min_length=2)]
 """The evaluation for each number of bins; the number is the key, as text."""
 PredictionDigests = Annotated[dict[Annotated[str, Field(pattern="^(val|test)$")], Digest], Field(min_length=2)]
 """SHA-256 of a run's predictions on its validation and test parts."""
@@ -96,7 +103,7 @@ class _Best(BaseModel):
     epoch: Epoch
     test: Evaluations
     test_scaled: Evaluations
-    validation: EvaluationContent
+    validation: Measured
     temperature: Positive
 
 
@@ -179,11 +186,11 @@ class Record(BaseModel):
     method: Text
     seed: Count
     changes: dict[Text, Setting]
-    recipe: Annotated[dict[str, Any], _as_in(_Recipe)]
+    recipe: Annotated[dict[str, Any], AfterValidator(_recipe)]
     settings: dict[Text, Setting]
     test: Evaluations
     test_scaled: Evaluations
-    validation: EvaluationContent
+    validation: Measured
     temperature: Positive
     temperature_notes: tuple[str, ...]
     best_validation: dict[Text, Number] | None
@@ -203,7 +210,7 @@ class Record(BaseModel):
     validation_nll_scaled: NotNegative | None = None
     flops: NotNegative | None = None
     flops_full: Positive | None = None
-    best: Annotated[dict[str, Any], _as_in(_Best)] | None = None
+    best: _Best | None = None
 
     @model_validator(mode="after")
     def _one_run(self) -> Self:
@@ -217,15 +224,8 @@ class Record(BaseModel):
 
     def evaluation(self, *, n_bins: int = 10, scaled: bool = False) -> Evaluation:
         """Return the metrics of the test set."""
-        return self._evaluations[n_bins, scaled]
-
-    @cached_property
-    def _evaluations(self) -> dict[tuple[int, bool], Evaluation]:
-        return {
-            (int(n_bins), scaled): Evaluation.from_dict(content)
-            for scaled, group in ((False, self.test), (True, self.test_scaled))
-            for n_bins, content in group.items()
-        }
+        group = self.test_scaled if scaled else self.test
+        return group[str(n_bins)]
 
     @cached_property
     def figures(self) -> dict[str, float | None]:
@@ -284,9 +284,10 @@ class Record(BaseModel):
         """Return the record as if the best epoch were the last. None if the best epoch was not kept."""
         if self.best is None:
             return None
-        figures = {key: self.best[key] for key in ("test", "test_scaled", "validation", "temperature")}
-        of_last = dict.fromkeys(("takeover", "validation_nll_scaled", "best"))
-        return self.model_validate({**self.to_dict(), **figures, **of_last})
+        content = {name: getattr(self, name) for name in type(self).model_fields}
+        content |= {key: getattr(self.best, key) for key in ("test", "test_scaled", "validation", "temperature")}
+        content |= dict.fromkeys(("automation", "validation_nll_scaled", "best"))
+        return type(self)(**content)
 
     @property
     def compute_share(self) -> float:
@@ -322,7 +323,7 @@ class Record(BaseModel):
     @property
     def validation_ece(self) -> float:
         """ECE of the validation set, by which hyperparameters are chosen."""
-        return float(self.validation["ece"])
+        return float(self.validation.ece)
 
     @property
     def variant(self) -> str:
@@ -556,7 +557,7 @@ def _measured(validation: Predictions, test: Predictions) -> tuple[dict[str, Any
     figures = {
         "test": evaluations_of(test),
         "test_scaled": evaluations_of(scaled_by(test, temperature)),
-        "validation": evaluate(validation, n_bins=N_BINS[0]).to_dict(),
+        "validation": evaluate(validation, n_bins=N_BINS[0]),
         "temperature": temperature,
     }
     return figures, notes
@@ -567,15 +568,16 @@ def digests(run: Run) -> dict[str, str]:
     return {split: sha256_of(run.predictions_path(split)) for split in ("val", "test")}
 
 
-def evaluations_of(predictions: Predictions) -> dict[str, dict[str, Any]]:
+def evaluations_of(predictions: Predictions) -> dict[str, Evaluation]:
     """Return the metrics by number of bins, with intervals for the first number of bins."""
     evaluations = {}
     for n_bins in N_BINS:
         n_resamples = _N_RESAMPLES if n_bins == N_BINS[0] else 0
-        content = evaluate(predictions, n_bins=n_bins, n_resamples=n_resamples).to_dict()
-        if "intervals" in content:
-            content["intervals"] = {name: ends for name, ends in content["intervals"].items() if name in TABLED}
-        evaluations[str(n_bins)] = content
+        evaluation = evaluate(predictions, n_bins=n_bins, n_resamples=n_resamples)
+        if evaluation.intervals is not None:
+            tabled = {name: ends for name, ends in evaluation.intervals.items() if name in TABLED}
+            evaluation = dataclasses.replace(evaluation, intervals=tabled)
+        evaluations[str(n_bins)] = evaluation
     return evaluations
 
 
