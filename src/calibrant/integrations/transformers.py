@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import importing, invalid
 from calibrant.integrations.any_loop import read_state, write_state
 from calibrant.losses import Loss, distributed
 from calibrant.metrics import evaluate
@@ -24,7 +24,7 @@ from calibrant.predictions import Predictions
 from calibrant.pruning import ConfidencePruner, Indexed
 from calibrant.pruning.sampling import steps_in
 
-try:
+with importing("this adapter", "transformers and accelerate", "transformers"):
     from accelerate.data_loader import prepare_data_loader
     from transformers import (
         EvalPrediction,
@@ -36,9 +36,6 @@ try:
         TrainingArguments,
     )
     from transformers.trainer_utils import seed_worker
-except ImportError as error:
-    message = "this adapter needs transformers and accelerate. Install them with: pip install 'calibrant[transformers]'"
-    raise InvalidInput(message) from error
 
 INDEX_KEY = "calibrant_index"
 """Key of the samples' indices in a training batch."""

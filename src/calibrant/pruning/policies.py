@@ -125,7 +125,7 @@ class _ByFraction(PruningPolicy):
 
 @dataclass(frozen=True)
 class _Cut(_ByFraction):
-    """Those with the lowest keys leave."""
+    """By their score, from what is kept now or with `readmit` from the full set."""
 
     readmit: bool = field(default=False, kw_only=True)
 
@@ -133,14 +133,6 @@ class _Cut(_ByFraction):
     def from_all(self) -> bool:
         """Whether samples that left compete again at each cut."""
         return self.readmit
-
-    def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
-        """Remove the lowest keys of each class; ties by index."""
-        return Choice(~lowest(self.keys(pool.scores), pool.targets, leave))
-
-    @abstractmethod
-    def keys(self, scores: Scores) -> Keys:
-        """Return a key of each sample; the lowest leave."""
 
 
 @dataclass(frozen=True)
@@ -184,15 +176,11 @@ class LowestConfidence(_Cut):
             return list(sizes)
         return super().quota(sizes)
 
-    def keys(self, scores: Scores) -> Keys:
-        """Return the confidence."""
-        return scores["confidence"]
-
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
-        """Procedure 1, or its minibatch reading."""
+        """Procedure 1, or its minibatch reading; ties by index."""
+        keys = pool.scores["confidence"]
         if pool.batches is None:
-            return super().choose(pool, leave)
-        keys = self.keys(pool.scores)
+            return Choice(~lowest(keys, pool.targets, leave))
         _, groups = np.unique(pool.batches * len(leave) + pool.targets, return_inverse=True)
         share = exact_fraction("fraction", self.fraction)
         out = lowest(keys, groups, share_of(np.bincount(groups).tolist(), share))
@@ -212,9 +200,9 @@ class HighestConfidence(_Cut):
         readmit: Select from the full set at each cut.
     """
 
-    def keys(self, scores: Scores) -> Keys:
-        """Return the negative confidence."""
-        return -scores["confidence"]
+    def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
+        """Remove the highest confidences of each class; ties by index."""
+        return Choice(~lowest(-pool.scores["confidence"], pool.targets, leave))
 
 
 # Draws by class: samples rest for one epoch.

@@ -200,17 +200,15 @@ class Timetable:
     def check_left(self, quota: Quota, left: list[int]) -> None:
         """Raise if a policy let other numbers of samples of the classes leave than it was told."""
         assert self.policy is not None
-        if not self.policy.known_ahead:
+        if self.policy.known_ahead:
+            obeys = left == quota.leave
+        else:
             obeys = all(out <= most for out, most in zip(left, quota.leave, strict=True))
             obeys = obeys and (quota.asked is None or sum(left) <= quota.asked)
-        elif quota.asked is not None:
-            obeys = sum(left) == quota.asked  # it may split the sum over the classes in its own way
-        else:
-            obeys = left == quota.leave
         if not obeys:
             told = sum(quota.leave) if quota.asked is None else quota.asked
             raise CalibrantError(
-                f"{self.policy} let {sum(left)} samples go, but was told {told}, class by class; choose must obey it."
+                f"{self.policy} let {sum(left)} samples go, but was told {told}; choose must obey it, class by class."
             )
 
     def is_last_draw(self, finished: int) -> bool:

@@ -187,6 +187,10 @@ class Difference(ShownFields):
             return None
         return self.spread.p(self.difference)
 
+    def detectable(self, comparisons: int = 1) -> float | None:
+        """Smallest true difference that is found with 80 % probability, among so many comparisons."""
+        return None if self.spread is None else self.spread.detectable(comparisons)
+
 
 def spread_of(pool: SeedPool, ours: Sequence[float], theirs: Sequence[float], image_variance: float) -> Spread | None:
     """Return the spread of a difference of means over seeds and images. None if nothing is known about seeds."""
@@ -405,10 +409,9 @@ def decide(differences: Sequence[Difference]) -> tuple[Decision, ...]:
         adjusted[label] = so_far
     decisions = []
     for item in differences:
-        if item.spread is None or item.label not in adjusted:
-            decisions.append(Decision(item, None, None, "cannot tell"))
-            continue
-        p = adjusted[item.label]
-        verdict = item.verdict if p < _LEVEL else "cannot tell"
-        decisions.append(Decision(item, p, item.spread.detectable(len(tested)), verdict))
+        p = adjusted.get(item.label)
+        verdict: Verdict = "cannot tell"
+        if p is not None and p < _LEVEL:
+            verdict = item.verdict
+        decisions.append(Decision(item, p, item.detectable(max(len(tested), 1)), verdict))
     return tuple(decisions)

@@ -1,12 +1,11 @@
 """A study on disk: plan it, run what is not finished, and read its results."""
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
 
 from calibrant.errors import CheckFailed, InvalidInput, invalid, printable
 from calibrant.files import as_path, locked, output_error, write_json
@@ -259,11 +258,10 @@ class Study:
 
 def _progress(study: Study, pending: Sequence[PlannedRun]) -> Callable[[list[Ended]], None]:
     """Return a function that writes a line for each run that has ended."""
-    console = Console(stderr=True)
     shown = 0
 
     def write(line: str) -> None:
-        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+        sys.stderr.write(f"{printable(line)}\n")
 
     def update(ended: list[Ended]) -> None:
         nonlocal shown
