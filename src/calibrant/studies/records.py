@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
+    AliasPath,
     BaseModel,
     ConfigDict,
     Field,
@@ -53,31 +53,17 @@ Automation = dict[Annotated[str, Field(pattern="^(scaled_|best_)?(share|accuracy
 both by the `best_` score."""
 
 
-class _Named(BaseModel):
-    name: Text
-
-
-class _Engine(BaseModel):
-    precision: Text
-
-
 class _Recipe(BaseModel):
     """The parts of a recipe that tables need."""
 
     seed: Count
     epochs: Epoch
-    data: _Named
-    model: _Named
-    method: _Named
-    engine: _Engine
+    data: Annotated[Text, Field(validation_alias=AliasPath("data", "name"))]
+    model: Annotated[Text, Field(validation_alias=AliasPath("model", "name"))]
+    method: Annotated[Text, Field(validation_alias=AliasPath("method", "name"))]
+    precision: Annotated[Text, Field(validation_alias=AliasPath("engine", "precision"))]
     schedule: dict[str, Any] = {}
     own_code: dict[Text, Digest] = {}
-
-
-def _recipe(content: dict[str, Any]) -> dict[str, Any]:
-    """Check the parts that tables need, and keep all of it."""
-    _Recipe.model_validate(content)
-    return content
 
 
 def _evaluation(content: Any) -> Evaluation:
@@ -186,7 +172,7 @@ class Record(BaseModel):
     method: Text
     seed: Count
     changes: dict[Text, Setting]
-    recipe: Annotated[dict[str, Any], AfterValidator(_recipe)]
+    recipe: dict[str, Any]
     settings: dict[Text, Setting]
     test: Evaluations
     test_scaled: Evaluations
@@ -215,11 +201,10 @@ class Record(BaseModel):
     @model_validator(mode="after")
     def _one_run(self) -> Self:
         """Check that the fields that tables show are those of the recipe."""
-        for key in ("data", "model", "method"):
-            if getattr(self, key) != self.recipe[key]["name"]:
+        recipe = _Recipe.model_validate(self.recipe)
+        for key in ("data", "model", "method", "seed"):
+            if getattr(self, key) != getattr(recipe, key):
                 raise ValueError(f"the same {key} as in its recipe")
-        if self.seed != self.recipe["seed"]:
-            raise ValueError("the same seed as in its recipe")
         return self
 
     def evaluation(self, *, n_bins: int = 10, scaled: bool = False) -> Evaluation:
