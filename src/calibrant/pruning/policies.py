@@ -124,19 +124,7 @@ class _ByFraction(PruningPolicy):
 
 
 @dataclass(frozen=True)
-class _Cut(_ByFraction):
-    """By their score, from what is kept now or with `readmit` from the full set."""
-
-    readmit: bool = field(default=False, kw_only=True)
-
-    @property
-    def from_all(self) -> bool:
-        """Whether samples that left compete again at each cut."""
-        return self.readmit
-
-
-@dataclass(frozen=True)
-class LowestConfidence(_Cut):
+class LowestConfidence(_ByFraction):
     """The paper's `PruneUsingEMA`: class by class, the lowest `fraction` of what remains leaves (Procedure 1).
 
     Args:
@@ -151,6 +139,7 @@ class LowestConfidence(_Cut):
     [5, 0]
     """
 
+    readmit: bool = field(default=False, kw_only=True)
     within: Literal["dataset", "batch"] = field(default="dataset", kw_only=True)
 
     def __post_init__(self) -> None:
@@ -159,6 +148,11 @@ class LowestConfidence(_Cut):
             raise invalid("within", "be 'dataset' or 'batch'", repr(self.within))
         if self.within == "batch" and self.readmit:
             raise invalid("readmit", "be False with within='batch'", True, "A sample that rests is in no minibatch.")
+
+    @property
+    def from_all(self) -> bool:
+        """Whether samples that left compete again at each cut."""
+        return self.readmit
 
     @property
     def within_batch(self) -> bool:  # type: ignore[override]  # it follows from a field
@@ -192,12 +186,11 @@ class LowestConfidence(_Cut):
 
 
 @dataclass(frozen=True)
-class HighestConfidence(_Cut):
+class HighestConfidence(_ByFraction):
     """The opposite of the paper, as a control: the most confident `fraction` of each class leaves.
 
     Args:
         fraction: Share of each class that leaves at each cut.
-        readmit: Select from the full set at each cut.
     """
 
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
