@@ -59,7 +59,7 @@ def _line(record: Record, name: str) -> dict[str, Value]:
     line |= {"compute_share": record.compute_share, "flops": record.flops, "resolution": str(record.resolution or "")}
     line |= {f"test_{figure.removeprefix('test_')}": record.value(figure) for figure in _FIGURES}
     line |= {f"test_scaled_{figure}": record.value(f"scaled_{figure}") for figure in _SCALED}
-    line |= {"validation_error": record.validation["test_error"], "validation_nll": record.validation["nll"]}
+    line |= {"validation_error": record.validation.test_error, "validation_nll": record.validation.nll}
     line |= {"validation_ece": record.validation_ece, "validation_scaled_nll": record.validation_nll_scaled}
     for target in ("0.98", "0.99"):
         for part in ("share", "accuracy", "scaled_share", "scaled_accuracy", "best_share", "best_accuracy"):

@@ -65,7 +65,7 @@ def page(folder: Path = FOLDER) -> str:
         lines = []
         for name, runs in sorted(plans.items(), key=lambda item: nlls[item[0]]):
             shown = f"{(control - nlls[name]) / (control - full):.2f}"
-            error = 100 * fmean(record.validation["test_error"] for record in runs)
+            error = 100 * fmean(record.validation.test_error for record in runs)
             updates = f"{100 * runs[0].seen_share:.1f}"
             lines.append((name, str(len(runs)), updates, f"{nlls[name]:.4f}", shown, f"{error:.2f}"))
         heads = ("plan", "seeds", "updates, %", "NLL", "recovered", "error, %")

@@ -115,14 +115,14 @@ def test_numpy_numbers_scale(batch):
 def test_copies_are_independent(batch):
     total = CrossEntropy() + 2.0 * DCA()
     other = copy.deepcopy(total)
-    other.summands[1].factor = 0.0
+    other.factors[1] = 0.0
     torch.testing.assert_close(other(*batch), CrossEntropy()(*batch))
     torch.testing.assert_close(total(*batch), CrossEntropy()(*batch) + 2 * DCA()(*batch))
 
 
 def test_the_repr_shows_every_number():
     text = repr(SampleDependentFocal() + 25 * HuberCalibration(0.01, kind="smooth-l1"))
-    for part in ("gamma_low=5, gamma_high=3", "factor=25", "alpha=0.01, kind='smooth-l1'"):
+    for part in ("gamma_low=5, gamma_high=3", "factors=[1.0, 25.0]", "alpha=0.01, kind='smooth-l1'"):
         assert part in text
 
 

@@ -48,7 +48,8 @@ def test_without_results_the_page_says_so(tmp_path):
 
 def gained(record, gain):
     """A record whose NLL after a temperature is lower by so much."""
-    scaled = {**record.test_scaled["10"], "nll": record.test_scaled["10"]["nll"] - gain}
+    scaled = record.test_scaled["10"]
+    scaled = replace(scaled, metrics={**scaled.metrics, "nll": scaled.nll - gain})
     return record.model_copy(update={"test_scaled": {**record.test_scaled, "10": scaled}})
 
 

@@ -16,7 +16,6 @@ from calibrant.pruning import (
     Every,
     LowestConfidence,
     PruningPolicy,
-    Quota,
     RandomSubset,
     Unbiased,
 )
@@ -90,23 +89,23 @@ def test_a_policy_that_does_not_choose_by_class_meets_the_sum():
     class Anywhere(PruningPolicy):
         fraction: float = 0.5
         obeys: bool = True
+        known_ahead: ClassVar[bool] = False
         redraws: ClassVar[bool] = True
         free: ClassVar[str] = "fraction"
 
-        def quota(self, sizes, minimum):
-            return RandomSubset(self.fraction).quota(sizes, minimum)
+        def quota(self, sizes):
+            return list(sizes)
 
         def choose(self, pool, leave):
             everybody = np.zeros(len(pool.targets), dtype=np.int64)
             keys = torch.randperm(len(everybody), generator=pool.generator).numpy().astype(np.uint64)
-            out = lowest(keys, everybody, [sum(leave) - (not self.obeys)])
-            left = np.bincount(pool.targets[out], minlength=len(leave)).tolist()
-            return Choice(~out, quota=Quota(left, left))
+            out = lowest(keys, everybody, [pool.asked + (not self.obeys)])
+            return Choice(~out)
 
     pruner = _meeting_sixty_percent(Anywhere())
     assert sum(trained(pruner, 8)) == 480
     pruner = _meeting_sixty_percent(Anywhere(obeys=False))
-    with pytest.raises(CalibrantError, match="let 44 samples go, but the budget asks for 45"):
+    with pytest.raises(CalibrantError, match="let 46 samples go, but was told 45"):
         trained(pruner, 8)
 
 

@@ -17,7 +17,6 @@ from calibrant.pruning import (
     HighestConfidence,
     LowestConfidence,
     PruningPolicy,
-    Quota,
     RandomSubset,
     Unbiased,
 )
@@ -205,8 +204,13 @@ def test_the_only_one_left_of_the_well_learned_weighs_as_much_as_all_of_them():
 
 
 def test_unbiased_respects_the_class_floor_and_names_the_refused():
-    quota = Unbiased(share=1, drop=0.5).quota([20, 12, 4], minimum=8)
-    assert (quota.leave, quota.wanted, quota.refused) == ([10, 4, 0], [10, 6, 2], [1, 2])
+    labels = [0] * 20 + [1] * 12 + [2] * 4
+    pruner = ConfidencePruner(labels, policy=Unbiased(share=1, drop=0.5), minimum_per_class=8)
+    pruner.observe(torch.arange(36), torch.eye(3)[torch.tensor(labels)])
+    pruner.step()
+    report = pruner.report()
+    assert report.class_kept == [10, 8, 4]
+    assert "in 2 of 3 classes (first: class 1, 6 should leave, 4 did)" in report.notes[0].text
 
 
 def test_a_draw_depends_on_seed_and_epoch_alone():
@@ -224,14 +228,13 @@ def test_a_draw_depends_on_seed_and_epoch_alone():
 class EveryOther(PruningPolicy):
     """A policy of the user's: in each class, the samples at odd places leave."""
 
-    uses_scores = False
+    columns = ()
 
     def __init__(self, obedient=True):
         self.obedient = obedient
 
-    def quota(self, sizes, minimum):
-        halves = [size // 2 for size in sizes]
-        return Quota(halves, halves)
+    def quota(self, sizes):
+        return [size // 2 for size in sizes]
 
     def choose(self, pool, leave):
         stay = np.ones(len(pool.targets), bool)
@@ -278,7 +281,7 @@ def test_a_choice_that_does_not_say_it_of_each_sample_is_refused(wrong, message)
 
 def test_a_policy_that_breaks_its_promise_is_stopped():
     pruner = ConfidencePruner([0, 0, 0, 1, 1, 1, 1], policy=EveryOther(obedient=False), schedule=Every(1))
-    with pytest.raises(CalibrantError, match="than its quota says"):
+    with pytest.raises(CalibrantError, match="choose must obey"):
         pruner.step()
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant.errors import InvalidInput
-from calibrant.pruning.quotas import exact_fraction, lowest, quota
+from calibrant.pruning.quotas import above_floor, exact_fraction, lowest, share_of
 
 
 def slow_lowest(keys, groups, take):
@@ -49,16 +49,14 @@ def test_a_fraction_outside_the_unit_interval_is_refused(value):
 
 def test_rounding_errors_do_not_change_the_number_that_leaves():
     assert int(0.29 * 100) == 28  # the trap
-    assert quota(exact_fraction("fraction", 0.29), [100], 1).leave == [29]
+    assert share_of([100], exact_fraction("fraction", 0.29)) == [29]
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=6), st.integers(1, 20), st.integers(1, 9))
-def test_quota_respects_the_floor_and_names_the_refused(sizes, minimum, tenths):
-    fraction = Fraction(tenths, 10)
-    result = quota(fraction, sizes, minimum)
+def test_no_class_falls_below_the_floor_and_none_keeps_more_than_it_must(sizes, minimum, tenths):
+    wanted = share_of(sizes, Fraction(tenths, 10))
+    leave = above_floor(wanted, sizes, minimum)
     for k, size in enumerate(sizes):
-        assert result.wanted[k] == size * tenths // 10
-        assert size - result.leave[k] >= min(size, minimum)
-        assert (result.leave[k] < result.wanted[k]) == (k in result.refused)
-        # Nothing is refused without need.
-        assert result.leave[k] == result.wanted[k] or size - result.leave[k] <= minimum
+        assert wanted[k] == size * tenths // 10
+        assert size - leave[k] >= min(size, minimum)
+        assert leave[k] == wanted[k] or size - leave[k] <= minimum

@@ -16,7 +16,6 @@ from calibrant.pruning import (
     HighestConfidence,
     Indexed,
     LowestConfidence,
-    Quota,
     RandomSubset,
     Unbiased,
 )
@@ -139,18 +138,17 @@ def test_the_anneal_fixes_the_number_of_epochs():
 class TooMany(RandomSubset):
     """Lets go of everything, and then of more."""
 
-    def quota(self, sizes, minimum):
-        return super().quota(sizes, minimum) if self.fraction < 0.5 else Quota(self.leaving(sizes), list(sizes))
-
-    def leaving(self, sizes):
+    def quota(self, sizes):
         return list(sizes) if self.fraction < 0.75 else [size + 1 for size in sizes]
 
 
-@pytest.mark.parametrize(
-    ("fraction", "message"),
-    [(0.5, "must keep at least one sample, got a quota of all 6"), (0.75, "must let 0 to as many samples leave as")],
-)
-def test_a_policy_that_keeps_nobody_is_one_line(fraction, message):
-    with pytest.raises(InvalidInput, match=message):
-        ConfidencePruner([0, 0, 0, 1, 1, 1], policy=TooMany(fraction))
-    assert ConfidencePruner([0, 0, 0, 1, 1, 1], policy=TooMany(0.4)).samples == 6
+def test_a_policy_that_lets_everybody_go_keeps_the_class_floor():
+    pruner = ConfidencePruner([0, 0, 0, 1, 1, 1], policy=TooMany(0.5))
+    pruner.step()
+    assert pruner.report().class_kept == [1, 1]
+    assert "refused to prune below minimum_per_class=1 in 2 of 2 classes" in pruner.report().notes[0].text
+
+
+def test_a_policy_that_lets_more_go_than_there_are_is_one_line():
+    with pytest.raises(InvalidInput, match="must let 0 to as many samples leave as"):
+        ConfidencePruner([0, 0, 0, 1, 1, 1], policy=TooMany(0.75))

@@ -9,7 +9,7 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.files import read_json, write_json
-from calibrant.metrics import Evaluation, evaluate
+from calibrant.metrics import evaluate
 from calibrant.studies import Record, read_records, record_run, summarise, write_record
 from calibrant.studies.records import automation, changes_of
 from calibrant.studies.result_tables import paper_tables
@@ -292,9 +292,9 @@ def test_a_record_of_the_best_epoch_stands_beside_that_of_the_last(tmp_path):
     run = train(recipe, tmp_path / "run")
     record = record_run(run)
     assert "select" not in record.changes, "the last epoch is that of any other run"
-    assert record.best["epoch"] == run.summary["best"]["epoch"]
+    assert record.best.epoch == run.summary["best"]["epoch"]
     chosen = record.at_best()
-    for split, found in (("test", chosen.evaluation()), ("val", Evaluation.from_dict(chosen.validation))):
+    for split, found in (("test", chosen.evaluation()), ("val", chosen.validation)):
         assert found.ece == evaluate(run.predictions(split, best=True), n_bins=10).ece
     path = write_record(record, tmp_path / "records")
     assert Record.load(path).at_best().evaluation(n_bins=15).ece == chosen.evaluation(n_bins=15).ece

@@ -1,5 +1,6 @@
 """Verdicts over seeds and images: against textbook tests, slow references and simulations."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -41,7 +42,7 @@ def test_eight_images_in_either_seed_are_not_a_verdict(make_record):
     for name, group in groups.items():
         for record in group:
             rate = len(wrong[f"{name}{record.seed}"]) / ROWS
-            record.test["10"] = {**shared["10"], "test_error": rate, "n": ROWS}
+            record.test["10"] = replace(shared["10"], metrics={**shared["10"].metrics, "test_error": rate}, n=ROWS)
     made = summarise(groups, "nll", predictions_of=lambda r, scaled: predictions(wrong[f"{r.method}{r.seed}"]))
     (found,) = [item for item in made.differences if item.metric == "test_error"]
     assert found.difference == pytest.approx(8 / ROWS)

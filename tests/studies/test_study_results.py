@@ -29,10 +29,10 @@ def test_a_row_holds_each_number_plain_and_scaled(make_record):
     record = make_record(sharpness=3.0)
     (row,) = summarise({"nll": [record]}, "nll").rows
     for prefix, evaluations in (("", record.test), ("scaled_", record.test_scaled)):
-        low, high = evaluations["10"]["intervals"]["ece"]
-        assert row[f"{prefix}ece"].mean == evaluations["10"]["ece"]
+        low, high = evaluations["10"].intervals["ece"]
+        assert row[f"{prefix}ece"].mean == evaluations["10"].ece
         assert row[f"{prefix}ece"].spread == pytest.approx((high - low) / 3.92)
-        assert row[f"{prefix}ece_15_bins"].mean == evaluations["15"]["ece"] != evaluations["10"]["ece"]
+        assert row[f"{prefix}ece_15_bins"].mean == evaluations["15"].ece != evaluations["10"].ece
 
 
 def test_all_seeds_count_whether_the_baseline_has_them_or_not(make_record):

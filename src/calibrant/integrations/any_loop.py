@@ -25,8 +25,6 @@ from calibrant.tables import Displayed, Table
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from calibrant.pruning import ConfidencePruner
-
 
 @dataclass(frozen=True, repr=False)
 class Judgement(Displayed):
@@ -96,14 +94,6 @@ def judge(
 
 
 # -- what the adapters share -------------------------------------------------------------------------------------------
-
-
-def share_scores(pruner: "ConfidencePruner") -> None:
-    """Merge the ranks' scores before a checkpoint in the middle of an epoch, which only one rank writes. Collective."""
-    from calibrant.losses import distributed
-
-    if distributed.is_distributed():
-        pruner.table.share(distributed.rank())
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:

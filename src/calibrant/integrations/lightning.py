@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from calibrant.checks import fraction
 from calibrant.errors import CalibrantWarning, InvalidInput, importing, invalid
 from calibrant.files import as_path
-from calibrant.integrations.any_loop import Judgement, judge, share_scores
+from calibrant.integrations.any_loop import Judgement, judge
 from calibrant.losses import distributed
 from calibrant.predictions import Predictions
 from calibrant.pruning import ConfidencePruner, Indexed
@@ -185,7 +185,7 @@ class PruningCallback(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Write the state anew with the scores of all ranks, as only one of them writes the file."""
-        share_scores(self.pruner)
+        self.pruner.table.share()
         if "callbacks" in checkpoint:
             checkpoint["callbacks"][self.state_key] = self.state_dict()
 

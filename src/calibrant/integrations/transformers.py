@@ -16,15 +16,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.errors import InvalidInput, invalid
-from calibrant.integrations.any_loop import read_state, share_scores, write_state
+from calibrant.errors import importing, invalid
+from calibrant.integrations.any_loop import read_state, write_state
 from calibrant.losses import Loss, distributed
 from calibrant.metrics import evaluate
 from calibrant.predictions import Predictions
 from calibrant.pruning import ConfidencePruner, Indexed
 from calibrant.pruning.sampling import steps_in
 
-try:
+with importing("this adapter", "transformers and accelerate", "transformers"):
     from accelerate.data_loader import prepare_data_loader
     from transformers import (
         EvalPrediction,
@@ -36,9 +36,6 @@ try:
         TrainingArguments,
     )
     from transformers.trainer_utils import seed_worker
-except ImportError as error:
-    message = "this adapter needs transformers and accelerate. Install them with: pip install 'calibrant[transformers]'"
-    raise InvalidInput(message) from error
 
 INDEX_KEY = "calibrant_index"
 """Key of the samples' indices in a training batch."""
@@ -281,7 +278,7 @@ class CalibratedTrainer(Trainer):
         super()._save_optimizer_and_scheduler(output_dir)
         if self.pruner is None:
             return
-        share_scores(self.pruner)
+        self.pruner.table.share()
         if self.args.should_save:
             state = {**self.pruner.state_dict(), "batches_done": self._batches_done}
             write_state(Path(output_dir) / STATE_FILE, state)

@@ -10,6 +10,7 @@ unequal size. All ranks must call the loss equally often, and call backward on a
 import inspect
 import operator
 import re
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import reduce
 from typing import Any, Self, cast
@@ -81,51 +82,40 @@ class Batch:
 
 
 def check_batch(logits: Tensor, targets: Tensor, weights: Tensor | None) -> None:
-    """Refuse what no loss can be computed from; values are looked at on the CPU alone."""
+    """Refuse what no loss can be computed from. Values are looked at on the CPU alone, so no device has to finish."""
     require_tensor("logits", logits)
     require_tensor("targets", targets)
-    if is_distributed() and logits.shape[:1] == targets.shape == (0,):
+    shape = logits.shape
+    if is_distributed() and shape[:1] == targets.shape == (0,):
         return  # of a batch with fewer samples than processes some get none, and take part in the sums all the same
-    check_shapes(logits, targets, weights)
+    if not logits.is_floating_point() or len(shape) != 2 or shape[0] == 0 or shape[1] < 2:
+        rule = "be floating point of shape [batch, classes], with at least one row and two classes"
+        raise invalid("logits", rule, f"{logits.dtype} {tuple(shape)}", _as_rows(shape, targets.shape))
+    labels("targets", targets, rows=shape[0])
+    if weights is not None:
+        require_tensor("weights", weights)
+        if not weights.is_floating_point() or weights.shape != shape[:1]:
+            rule = f"be floating point of shape [{shape[0]}], one per row"
+            raise invalid("weights", rule, f"{weights.dtype} {tuple(weights.shape)}")
     if torch.compiler.is_compiling() or logits.device.type != "cpu":
         return
     # Inside torch.func.vmap, or while a graph is traced, there are no values to look at.
     with suppress(RuntimeError):
-        labels("targets", targets, n_classes=logits.shape[1])
+        labels("targets", targets, n_classes=shape[1])
         if weights is not None and not bool(((weights >= 0) & torch.isfinite(weights)).all()):
             raise invalid("weights", "be finite and not negative", f"{weights.min():g} to {weights.max():g}")
 
 
-def check_shapes(scores: Tensor, targets: Tensor, weights: Tensor | None = None, *, name: str = "logits") -> None:
-    """Refuse scores, targets and weights whose types and shapes do not fit; waits for no device."""
-    require_tensor(name, scores)
-    require_tensor("targets", targets)
-    shape = scores.shape
-    if not scores.is_floating_point() or len(shape) != 2 or shape[0] == 0 or shape[1] < 2:
-        rule = "be floating point of shape [batch, classes], with at least one row and two classes"
-        raise invalid(name, rule, f"{scores.dtype} {tuple(shape)}", _as_rows(shape, targets.shape, name))
-    labels("targets", targets, rows=shape[0])
-    if weights is None:
-        return
-    require_tensor("weights", weights)
-    if not weights.is_floating_point() or weights.shape != shape[:1]:
-        found = f"{weights.dtype} {tuple(weights.shape)}"
-        raise invalid("weights", f"be floating point of shape [{shape[0]}], one per row", found)
-
-
-def _as_rows(scores: torch.Size, targets: torch.Size, name: str) -> str:
-    """How to get one row per prediction from scores of another shape; empty if the shapes do not say."""
-    if len(targets) == 1 and scores in (targets, (*targets, 1)):
-        columns = "1 - p, p"
-        if name == "logits":
-            columns = "torch.zeros_like(z), z"
-        return f"Of two classes give both: torch.stack([{columns}], dim=1), each of shape (n,)."
-    if len(scores) < 3:
+def _as_rows(logits: torch.Size, targets: torch.Size) -> str:
+    """How to get one row per prediction from logits of another shape; empty if the shapes do not say."""
+    if len(targets) == 1 and logits in (targets, (*targets, 1)):
+        return "Of two classes give both: torch.stack([torch.zeros_like(z), z], dim=1), each of shape (n,)."
+    if len(logits) < 3:
         return ""
-    if targets == (scores[0], *scores[2:]):
-        return f"One row per pixel: {name}.movedim(1, -1).flatten(0, -2) and targets.flatten()."
-    if targets == scores[:-1]:
-        return f"One row per position: {name}.flatten(0, -2) and targets.flatten()."
+    if targets == (logits[0], *logits[2:]):
+        return "One row per pixel: logits.movedim(1, -1).flatten(0, -2) and targets.flatten()."
+    if targets == logits[:-1]:
+        return "One row per position: logits.flatten(0, -2) and targets.flatten()."
     return ""
 
 
@@ -209,7 +199,7 @@ class Loss(nn.Module):
     def __add__(self, other: "Loss") -> "LossSum":
         if not isinstance(other, Loss):
             return NotImplemented
-        return LossSum(self, other)
+        return LossSum([*self.parts(), *other.parts()])
 
     def __radd__(self, other: object) -> Self:
         # The built-in sum() starts from 0.
@@ -217,47 +207,34 @@ class Loss(nn.Module):
             return self
         return NotImplemented
 
-    def __mul__(self, factor: float) -> "ScaledLoss":
+    def __mul__(self, factor: float) -> "LossSum":
         # float() would also take a tensor, and cut its gradient.
         if not isinstance(factor, int | float | np.number):
             return NotImplemented
-        return ScaledLoss(self, float(factor))
+        hint = "Every loss here is minimised as it stands; EntropyPenalty is already the negative entropy."
+        factor = not_negative("factor of a loss", factor, hint)
+        return LossSum([(part, own * factor) for part, own in self.parts()])
 
     __rmul__ = __mul__
 
 
-class ScaledLoss(Loss):
-    """`factor * loss`."""
-
-    def __init__(self, loss: Loss, factor: float) -> None:
-        super().__init__()
-        self.loss = loss
-        hint = "Every loss here is minimised as it stands; EntropyPenalty is already the negative entropy."
-        self.factor = not_negative("factor of a loss", factor, hint)
-
-    def parts(self) -> list[tuple[Loss, float]]:
-        """The parts of the scaled loss, each with this factor too."""
-        return [(part, factor * self.factor) for part, factor in self.loss.parts()]
-
-
 class LossSum(Loss):
-    """`a + b`: one softmax and one all-reduce for all of its parts."""
+    """`a + 2 * b`: one softmax and one all-reduce for all of its parts."""
 
     summands: nn.ModuleList
 
-    def __init__(self, *losses: Loss) -> None:
+    def __init__(self, parts: Sequence[tuple[Loss, float]]) -> None:
         super().__init__()
-        self.summands = nn.ModuleList()
-        for loss in losses:
-            if isinstance(loss, LossSum):  # a + b + c is one flat list, in the repr too
-                self.summands.extend(loss.summands)
-            else:
-                self.summands.append(loss)
+        self.summands = nn.ModuleList(part for part, _ in parts)
+        self.factors = [factor for _, factor in parts]
 
     def parts(self) -> list[tuple[Loss, float]]:
         """All parts, in the order in which they were added."""
-        summands = cast("list[Loss]", list(self.summands))
-        return [part for loss in summands for part in loss.parts()]
+        return list(zip(cast("list[Loss]", list(self.summands)), self.factors, strict=True))
+
+    def extra_repr(self) -> str:
+        """Show what multiplies the summands."""
+        return f"factors={self.factors}"
 
 
 # Asked here and not in every call: torch.compile cannot look into that question on torch 2.11, and would give up.

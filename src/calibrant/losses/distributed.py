@@ -29,25 +29,9 @@ def rank() -> int:
 def _all_reduced(local: Tensor) -> Tensor:
     total = local.detach().contiguous().clone()
     dist.all_reduce(total)
-    return _kept(total)
-
-
-def _kept(filled: Tensor) -> Tensor:
-    """What a collective has filled in place; a copy under the compiler: that of torch 2.11 would lose its gradient."""
     if torch.compiler.is_compiling():
-        return filled.clone()
-    return filled
-
-
-def _sum_of_gradients(gradient: Tensor) -> Tensor:
-    """Sum a gradient over all ranks; differentiable if the caller asked for second derivatives.
-
-    With `create_graph=True` autograd records the backward pass, so the sum must be an autograd function there too.
-    """
-    # The compiler never takes second derivatives, and it cannot trace an autograd function inside its own backward.
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        return global_sum(gradient)
-    return _all_reduced(gradient)
+        return total.clone()  # the compiler of torch 2.11 would lose the gradient of what a collective fills in place
+    return total
 
 
 class _GlobalSum(torch.autograd.Function):
@@ -59,7 +43,11 @@ class _GlobalSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:  # noqa: ARG004 (as above)
-        return _sum_of_gradients(gradients[0])
+        # With `create_graph=True` autograd records the backward pass, so the sum must have a gradient there too. The
+        # compiler never takes second derivatives, and it cannot trace an autograd function inside its own backward.
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            return global_sum(gradients[0])
+        return _all_reduced(gradients[0])
 
 
 def global_sum(local: Tensor) -> Tensor:
@@ -75,23 +63,8 @@ def global_sum(local: Tensor) -> Tensor:
     return result
 
 
-class _GlobalRows(torch.autograd.Function):
-    """Forwards: the rows of all ranks. Backwards: the gradient of this rank's rows, summed over all ranks."""
-
-    @staticmethod
-    def forward(ctx: Any, padded: Tensor) -> Tensor:
-        ctx.rows = padded.shape[0]
-        gathered = padded.new_empty((world_size() * ctx.rows, *padded.shape[1:]))
-        dist.all_gather_into_tensor(gathered, padded.contiguous())
-        return _kept(gathered)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return _sum_of_gradients(gradients[0]).narrow(0, rank() * ctx.rows, ctx.rows)
-
-
 def global_rows(local: Tensor) -> Tensor:
-    """Join the rows of all ranks in the order of ranks; differentiable; the identity without a process group.
+    """Join the rows `[B, columns]` of all ranks, in their order; differentiable; the identity without a process group.
 
     Ranks may hold different numbers of rows: each is padded with zeros to the largest, on which they agree first (the
     host waits for that). A column of ones tells real rows from padding. Gradients follow the convention of
@@ -101,6 +74,7 @@ def global_rows(local: Tensor) -> Tensor:
         return local
     most = torch.tensor(local.shape[0], device=local.device)
     dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    padding = local.new_zeros((int(most) - local.shape[0], *local.shape[1:]))
-    result: Tensor = _GlobalRows.apply(torch.cat((local, padding)))  # type: ignore[no-untyped-call]  # torch's
-    return result
+    # Every rank's rows have a place of their own, to which all other ranks add zeros.
+    before = rank() * int(most)
+    after = (world_size() - rank()) * int(most) - local.shape[0]
+    return global_sum(torch.nn.functional.pad(local, (0, 0, before, after)))

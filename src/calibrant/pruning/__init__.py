@@ -13,7 +13,6 @@ from calibrant.pruning.policies import (
     Unbiased,
 )
 from calibrant.pruning.pruner import ConfidencePruner
-from calibrant.pruning.quotas import Quota
 from calibrant.pruning.sampling import Indexed
 from calibrant.pruning.timetable import Every
 from calibrant.runs import load_audit
@@ -29,7 +28,6 @@ __all__ = [
     "LowestConfidence",
     "OrderDP",
     "PruningPolicy",
-    "Quota",
     "RandomSubset",
     "Selective",
     "Unbiased",

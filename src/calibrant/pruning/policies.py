@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import number, positive
 from calibrant.errors import invalid
-from calibrant.pruning.quotas import Keys, Mask, Quota, above_floor, exact_fraction, lowest, quota
+from calibrant.pruning.quotas import Keys, Mask, exact_fraction, lowest, share_of
 
 Scores = Mapping[str, NDArray[np.float32]]
 Weighting = Literal["full", "mean", "none"]
@@ -21,7 +21,7 @@ Weighting = Literal["full", "mean", "none"]
 `full`: every sample's expected weight is 1. `mean`: the same, scaled so that the weights of an epoch have the mean 1,
 as if the learning rate were multiplied by kept / n. `none`: all weights are 1.
 """
-_MOST = 0.9
+_MOST = Fraction(9, 10)
 """Under a budget at most this part of the samples that qualify rests, so that no weight exceeds 10. With a weight of 21
 a network learned nothing."""
 _LEAST_ERROR = 1e-4
@@ -36,7 +36,6 @@ class Snapshot:
     scores: Scores
     generator: torch.Generator  # gives the same draw on every rank and after a resume
     batches: NDArray[np.int64] | None = None  # of each sample in the last epoch, for policies with `within_batch`
-    floor: int = 0  # no class may get smaller than this
     asked: int | None = None  # how many must rest under a budget; None: the policy has its own rate
 
 
@@ -46,22 +45,21 @@ class Choice:
 
     stay: Mask
     weights: NDArray[np.float32] | None = None  # 0 for samples that rest; None: all weights are 1
-    quota: Quota | None = None  # how many left, if that was not known ahead
+    wanted: Sequence[int] | None = None  # how many of each class had left without the class floor, if scores decide it
 
 
 class PruningPolicy(ABC):
     """Base of all policies; subclass it for your own.
 
-    `quota` says from the class sizes alone how many samples leave, so that the number of steps is known ahead. `choose`
-    names the samples, and must remove exactly that many.
+    `quota` says from the class sizes alone how many samples should leave, so that the number of steps is known ahead.
+    The pruner lowers these numbers where a class would get smaller than `minimum_per_class`. `choose` then names the
+    samples, and must remove exactly as many as it is told.
     """
 
     redraws: ClassVar[bool] = False
     """True: acts after every epoch, and all samples are in the pool. False: acts when the schedule is due."""
-    columns: ClassVar[tuple[str, ...]] = ()
-    """Columns of the score table that are needed beyond the base ones."""
-    uses_scores: ClassVar[bool] = True
-    """Whether the choice depends on what was observed."""
+    columns: ClassVar[tuple[str, ...]] = ("confidence",)
+    """Columns of the score table that it reads. Empty: the choice does not depend on what was observed."""
     within_batch: bool = False
     """Whether the policy acts inside minibatches: then the pool says which of them each sample was in."""
     free: ClassVar[str] = ""
@@ -74,20 +72,20 @@ class PruningPolicy(ABC):
 
     @property
     def known_ahead(self) -> bool:
-        """Whether `quota` says how many leave. If not, it says how many may, and `choose` returns its own quota."""
+        """Whether `quota` says how many leave. If not, it says how many may, and scores decide."""
         return True
 
     @abstractmethod
-    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
-        """Return how many samples of each class leave a pool with these class sizes."""
+    def quota(self, sizes: Sequence[int]) -> list[int]:
+        """Return how many samples of each class should leave a pool with these class sizes."""
 
     @abstractmethod
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
-        """Return which samples stay when `leave[k]` samples of class `k` leave."""
+        """Return which samples stay when `leave[k]` samples of class `k` leave; at most that many if scores decide."""
 
-    def most(self, sizes: Sequence[int], minimum: int) -> list[int]:
+    def most(self, sizes: Sequence[int]) -> list[int]:
         """Return the most samples of each class that may leave a pool of these sizes under a budget."""
-        return _down_to(minimum, sizes).leave
+        return list(sizes)
 
     def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> "PruningPolicy":
         """Return a copy whose free rate lets `leave` samples leave, on average over the draws.
@@ -120,33 +118,13 @@ class _ByFraction(PruningPolicy):
     def __post_init__(self) -> None:
         exact_fraction("fraction", self.fraction)
 
-    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
-        """Return `floor(fraction * n_k)` of each class, limited by the class floor."""
-        return quota(exact_fraction("fraction", self.fraction), sizes, minimum)
+    def quota(self, sizes: Sequence[int]) -> list[int]:
+        """Return `floor(fraction * n_k)` of each class."""
+        return share_of(sizes, exact_fraction("fraction", self.fraction))
 
 
 @dataclass(frozen=True)
-class _Cut(_ByFraction):
-    """Those with the lowest keys leave."""
-
-    readmit: bool = field(default=False, kw_only=True)
-
-    @property
-    def from_all(self) -> bool:
-        """Whether samples that left compete again at each cut."""
-        return self.readmit
-
-    def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
-        """Remove the lowest keys of each class; ties by index."""
-        return Choice(~lowest(self.keys(pool.scores), pool.targets, leave))
-
-    @abstractmethod
-    def keys(self, scores: Scores) -> Keys:
-        """Return a key of each sample; the lowest leave."""
-
-
-@dataclass(frozen=True)
-class LowestConfidence(_Cut):
+class LowestConfidence(_ByFraction):
     """The paper's `PruneUsingEMA`: class by class, the lowest `fraction` of what remains leaves (Procedure 1).
 
     Args:
@@ -157,10 +135,11 @@ class LowestConfidence(_Cut):
         readmit: False is the pseudo-code: what left stays out. True selects anew from the full set at each cut; the
             pruner's `step` then scores the samples that rest.
 
-    >>> LowestConfidence(0.1).quota([50, 9], minimum=1).leave
+    >>> LowestConfidence(0.1).quota([50, 9])
     [5, 0]
     """
 
+    readmit: bool = field(default=False, kw_only=True)
     within: Literal["dataset", "batch"] = field(default="dataset", kw_only=True)
 
     def __post_init__(self) -> None:
@@ -169,6 +148,11 @@ class LowestConfidence(_Cut):
             raise invalid("within", "be 'dataset' or 'batch'", repr(self.within))
         if self.within == "batch" and self.readmit:
             raise invalid("readmit", "be False with within='batch'", True, "A sample that rests is in no minibatch.")
+
+    @property
+    def from_all(self) -> bool:
+        """Whether samples that left compete again at each cut."""
+        return self.readmit
 
     @property
     def within_batch(self) -> bool:  # type: ignore[override]  # it follows from a field
@@ -180,43 +164,38 @@ class LowestConfidence(_Cut):
         """Whether the number that leaves follows from the class sizes."""
         return not self.within_batch
 
-    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
-        """Return `floor(fraction * n_k)` of each class; inside minibatches the most that may leave."""
+    def quota(self, sizes: Sequence[int]) -> list[int]:
+        """Return `floor(fraction * n_k)` of each class; inside minibatches all may leave."""
         if self.within_batch:
-            return _down_to(minimum, sizes)
-        return super().quota(sizes, minimum)
-
-    def keys(self, scores: Scores) -> Keys:
-        """Return the confidence."""
-        return scores["confidence"]
+            return list(sizes)
+        return super().quota(sizes)
 
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
-        """Procedure 1, or its minibatch reading."""
+        """Procedure 1, or its minibatch reading; ties by index."""
+        keys = pool.scores["confidence"]
         if pool.batches is None:
-            return super().choose(pool, leave)
-        keys = self.keys(pool.scores)
+            return Choice(~lowest(keys, pool.targets, leave))
         _, groups = np.unique(pool.batches * len(leave) + pool.targets, return_inverse=True)
         share = exact_fraction("fraction", self.fraction)
-        out = lowest(keys, groups, quota(share, np.bincount(groups).tolist(), 0).leave)
+        out = lowest(keys, groups, share_of(np.bincount(groups).tolist(), share))
         # The class floor holds for the whole class: if the minibatches together took too many, the highest return.
         wanted = np.bincount(pool.targets[out], minlength=len(leave))
         allowed = np.minimum(wanted, leave)
         out[out] = lowest(keys[out], pool.targets[out], allowed)
-        return Choice(~out, quota=Quota(allowed.tolist(), wanted.tolist()))
+        return Choice(~out, wanted=wanted.tolist())
 
 
 @dataclass(frozen=True)
-class HighestConfidence(_Cut):
+class HighestConfidence(_ByFraction):
     """The opposite of the paper, as a control: the most confident `fraction` of each class leaves.
 
     Args:
         fraction: Share of each class that leaves at each cut.
-        readmit: Select from the full set at each cut.
     """
 
-    def keys(self, scores: Scores) -> Keys:
-        """Return the negative confidence."""
-        return -scores["confidence"]
+    def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
+        """Remove the highest confidences of each class; ties by index."""
+        return Choice(~lowest(-pool.scores["confidence"], pool.targets, leave))
 
 
 # Draws by class: samples rest for one epoch.
@@ -231,7 +210,7 @@ class RandomSubset(_ByFraction):
     """
 
     redraws: ClassVar[bool] = True
-    uses_scores: ClassVar[bool] = False
+    columns: ClassVar[tuple[str, ...]] = ()
     free: ClassVar[str] = "fraction"
 
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
@@ -254,7 +233,7 @@ class Unbiased(PruningPolicy):
         drop: Part of the well-learned that rests each epoch, in (0, 1).
         weights: See `Weighting`.
 
-    >>> Unbiased(share=0.5, drop=0.5).quota([40], minimum=1).leave
+    >>> Unbiased(share=0.5, drop=0.5).quota([40])
     [10]
     """
 
@@ -270,16 +249,15 @@ class Unbiased(PruningPolicy):
         exact_fraction("share", self.share, or_one=True)
 
     def _well_learned(self, sizes: Sequence[int]) -> list[int]:
-        return quota(exact_fraction("share", self.share, or_one=True), sizes, 0).wanted
+        return share_of(sizes, exact_fraction("share", self.share, or_one=True))
 
-    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
-        """Return `floor(drop * floor(share * n_k))` of each class, limited by the class floor."""
-        wanted = quota(exact_fraction("drop", self.drop), self._well_learned(sizes), 0).wanted
-        return above_floor(wanted, sizes, minimum)
+    def quota(self, sizes: Sequence[int]) -> list[int]:
+        """Return `floor(drop * floor(share * n_k))` of each class."""
+        return share_of(self._well_learned(sizes), exact_fraction("drop", self.drop))
 
-    def most(self, sizes: Sequence[int], minimum: int) -> list[int]:
-        """Return nine tenths of the well-learned, limited by the class floor."""
-        return above_floor([9 * m // 10 for m in self._well_learned(sizes)], sizes, minimum).leave
+    def most(self, sizes: Sequence[int]) -> list[int]:
+        """Return nine tenths of the well-learned."""
+        return share_of(self._well_learned(sizes), _MOST)
 
     def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> "Unbiased":
         """Return a copy with the `drop` that lets so many rest; `share` stays."""
@@ -308,9 +286,9 @@ class OnePool(PruningPolicy):
     known_ahead: ClassVar[bool] = False
     columns: ClassVar[tuple[str, ...]] = ("loss",)
 
-    def quota(self, sizes: Sequence[int], minimum: int) -> Quota:
-        """Return the most that may rest: all down to the class floor."""
-        return _down_to(minimum, sizes)
+    def quota(self, sizes: Sequence[int]) -> list[int]:
+        """All may rest."""
+        return list(sizes)
 
 
 @dataclass(frozen=True)
@@ -334,9 +312,9 @@ class _Resting(OnePool):
         exact_fraction("ratio", self.ratio)
         _check_weighting(self.weights)
 
-    def most(self, sizes: Sequence[int], minimum: int) -> list[int]:
-        """Return nine tenths of each class, limited by the class floor."""
-        return above_floor([int(_MOST * size) for size in sizes], sizes, minimum).leave
+    def most(self, sizes: Sequence[int]) -> list[int]:
+        """Return nine tenths of each class."""
+        return share_of(sizes, _MOST)
 
     @abstractmethod
     def qualify(self, scores: Scores) -> Mask:
@@ -351,7 +329,7 @@ class _Resting(OnePool):
             rests = may & (order < self.ratio)
         else:
             rests = lowest(order, (~may).astype(np.int64), [min(pool.asked, int(_MOST * count)), 0])
-        choice = _choice(rests, pool, len(leave))
+        choice = _choice(rests, pool, leave)
         weight = 1 / (1 - self.ratio)
         if pool.asked is not None:
             weight = count / max(int((may & choice.stay).sum()), 1)
@@ -435,7 +413,7 @@ class OrderDP(OnePool):
         drawn = np.sort(torch.randperm(n, generator=pool.generator)[:size].numpy())
         rests = np.ones(n, dtype=np.bool_)
         rests[drawn] = ~lowest(-pool.scores["loss"][drawn], np.zeros(size, dtype=np.int64), [train])
-        return _choice(rests, pool, len(leave))
+        return _choice(rests, pool, leave)
 
 
 @dataclass(frozen=True)
@@ -476,7 +454,7 @@ class Selective(OnePool):
         if out is None:
             out = int(exact_fraction("fraction", self.fraction) * n)
         rests = ~systematic(scaled_to(size**self.power, n - out), n - out, pool.generator)
-        return _choice(rests, pool, len(leave))
+        return _choice(rests, pool, leave)
 
 
 def scaled_to(chance: NDArray[np.float64], total: int) -> NDArray[np.float64]:
@@ -514,24 +492,17 @@ def systematic(chance: NDArray[np.float64], total: int, generator: torch.Generat
     return drawn
 
 
-def _choice(rests: Mask, pool: Snapshot, n_classes: int) -> Choice:
-    """Let these samples rest; random ones come back if a class would get smaller than its floor."""
-    wanted = np.bincount(pool.targets[rests], minlength=n_classes)
-    sizes = np.bincount(pool.targets, minlength=n_classes)
-    quota = above_floor(wanted.tolist(), sizes.tolist(), pool.floor)
-    rests[rests] = lowest(_random_keys(int(rests.sum()), pool.generator), pool.targets[rests], quota.leave)
-    return Choice(~rests, quota=quota)
+def _choice(rests: Mask, pool: Snapshot, most: Sequence[int]) -> Choice:
+    """Let these samples rest; random ones come back if more than `most[k]` of a class would."""
+    wanted = np.bincount(pool.targets[rests], minlength=len(most))
+    keys = _random_keys(int(rests.sum()), pool.generator)
+    rests[rests] = lowest(keys, pool.targets[rests], np.minimum(wanted, most))
+    return Choice(~rests, wanted=wanted.tolist())
 
 
 def _random_keys(n: int, generator: torch.Generator) -> Keys:
     """Return distinct random keys below n, so that every subset of a size is equally likely."""
     return torch.randperm(n, generator=generator).numpy()
-
-
-def _down_to(minimum: int, sizes: Sequence[int]) -> Quota:
-    """Return the most that may leave."""
-    most = [max(size - minimum, 0) for size in sizes]
-    return Quota(most, most)
 
 
 def _check_weighting(weights: object) -> None:

@@ -170,9 +170,7 @@ class ConfidencePruner:
                 It passes them through the network, without gradients, and yields batches `(indices, logits)`. How many
                 samples all ranks scored in this step is then `scored`.
         """
-        many = distributed.is_distributed()
-        if many:
-            self.table.share(distributed.rank())
+        self.table.share()
         state = self._state
         action = self.timetable.action(state.epoch + 1)
         trained = state.kept_sizes
@@ -185,7 +183,7 @@ class ConfidencePruner:
             state.train_on(np.ones(self.samples, dtype=np.bool_))
         state.history.append(trained)
         state.epoch += 1
-        if many:
+        if distributed.is_distributed():
             self._assert_ranks_agree()
 
     def _score(self, scorer: Scorer | None) -> int:
@@ -203,8 +201,7 @@ class ConfidencePruner:
                 found += len(indices)
         if found != len(mine):
             raise CalibrantError(f"score gave logits for {found} samples, but was asked for {len(mine)}.")
-        if distributed.is_distributed():
-            self.table.share(distributed.rank())
+        self.table.share()
         return len(wanted)
 
     def _prune(self, *, redraw: bool) -> None:
@@ -213,14 +210,22 @@ class ConfidencePruner:
         state = self._state
         assert policy is not None
         pool = np.arange(self.samples) if policy.from_all else np.flatnonzero(state.mask())
-        sizes = self.timetable.pool(state.kept_sizes)
-        quota = self.timetable.quota(self.epoch + 1, sizes, rested=state.rested())
-        asked = None if self.timetable.rest is None else sum(quota.leave)
-        choice = _checked_choice(policy, self._snapshot(pool, policy, asked), quota.leave)
-        state.note_refusals(choice.quota or quota, self.timetable.minimum)
+        finished = self.epoch + 1
+        quota = self.timetable.quota(finished, self.timetable.pool(state.kept_sizes), rested=state.rested())
+        choice = _checked_choice(policy, self._snapshot(pool, policy, quota.asked), quota.leave)
+        left = np.bincount(self._labels[pool[~choice.stay]], minlength=self.n_classes).tolist()
+        self.timetable.check_left(quota, left)
+        wanted = quota.wanted if choice.wanted is None else choice.wanted
+        if wanted is not None:
+            state.note_refusals(left, wanted, self.timetable.minimum)
         # If scores decide how many leave, an epoch in which no sample does is nothing to report.
         if choice.stay.all() and (policy.known_ahead or not redraw):
             state.note("no sample left: every class is too small for the policy's fraction or the class floor")
+        asked = quota.asked
+        if asked is not None and sum(left) < asked and self.timetable.is_last_draw(finished):
+            state.note(
+                f"the budget is not met: {asked} samples had to rest in the last epoch with rest, {sum(left)} could"
+            )
         stay = np.zeros(self.samples, dtype=np.bool_)
         stay[pool] = choice.stay
         weights = None
@@ -230,14 +235,9 @@ class ConfidencePruner:
         if not redraw:
             state.note_leaving(stay)
         state.train_on(stay, weights)
-        leave = (choice.quota or quota).leave
-        if missed := self.timetable.missed(self.epoch + 1, asked=sum(quota.leave), left=sum(leave)):
-            state.note(missed)
-        if state.kept_sizes != [size - out for size, out in zip(sizes, leave, strict=True)]:
-            raise CalibrantError(f"{policy} let other numbers of samples go than its quota says; choose must obey it.")
 
     def _snapshot(self, pool: NDArray[np.intp], policy: PruningPolicy, asked: int | None) -> Snapshot:
-        if policy.uses_scores:
+        if policy.columns:
             self._check_observed(policy)
         batches = None
         if policy.within_batch:
@@ -248,7 +248,6 @@ class ConfidencePruner:
             scores={name: self.table.score(name)[pool] for name in ("confidence", *policy.columns)},
             generator=generator_for(self.seed, self.epoch, DRAW),
             batches=batches,
-            floor=self.timetable.minimum,
             asked=asked,
         )
 
@@ -384,7 +383,7 @@ class ConfidencePruner:
         """Continue from what `state_dict` gave, in place: the tables keep their storage.
 
         The state must come from a pruner with the same targets and settings. Save it between epochs, when all ranks
-        hold the same rows; in the middle of an epoch call `table.share(rank)` on all of them before.
+        hold the same rows; in the middle of an epoch call `table.share()` on all of them before.
         """
         check_state(state, self.settings())
         self.table.rows.copy_(state["rows"])

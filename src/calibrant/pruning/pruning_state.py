@@ -1,7 +1,7 @@
 """The state of pruning: the table of scores, which samples train in the coming epoch, and what was refused."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,7 +12,8 @@ from torch import Tensor
 from torch import distributed as dist
 
 from calibrant.errors import invalid
-from calibrant.pruning.quotas import Mask, Quota
+from calibrant.losses import distributed
+from calibrant.pruning.quotas import Mask
 from calibrant.tables import Displayed, ShownFields, Table
 
 _log = logging.getLogger("calibrant.pruning")
@@ -102,13 +103,16 @@ class ScoreTable:
         self.shared_count.index_fill_(0, indices, -1)
 
     @torch.no_grad()
-    def share(self, rank: int) -> None:
-        """Give all ranks, in place, the rows that any of them updated since the last time; exact.
+    def share(self) -> None:
+        """Give all ranks, in place, the rows that any of them updated since the last time; exact. Collective.
 
         A row is taken whole from the lowest rank that updated it (with the pruner's own order only one rank did, apart
         from padding: a repeated sample was first met on a lower rank). All others add zeros to a sum.
         """
+        if not distributed.is_distributed():
+            return
         rows = self.rows
+        rank = distributed.rank()
         away = collective_device(rows.device)
         no_rank = torch.iinfo(torch.int32).max
         owner = torch.where(self.counts != self.shared_count, rank, no_rank).to(away, torch.int32)
@@ -267,13 +271,14 @@ class PruningState:
             self.notes.append(Note(self.epoch + 1, text))
             _log.warning("epoch %d: %s", self.epoch + 1, text)
 
-    def note_refusals(self, quota: Quota, minimum: int) -> None:
+    def note_refusals(self, left: Sequence[int], wanted: Sequence[int], minimum: int) -> None:
         """Note if the class floor kept samples."""
-        if refused := quota.refused:
+        refused = [k for k in range(self.n_classes) if left[k] < wanted[k]]
+        if refused:
             k = refused[0]
             self.note(
                 f"refused to prune below minimum_per_class={minimum} in {len(refused)} of {self.n_classes} classes "
-                f"(first: class {k}, {quota.wanted[k]} should leave, {quota.leave[k]} did)"
+                f"(first: class {k}, {wanted[k]} should leave, {left[k]} did)"
             )
 
     def _count(self, mask: Mask) -> list[int]:

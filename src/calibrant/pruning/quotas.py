@@ -1,7 +1,6 @@
 """Exact counts and exact selection: how many samples of each class leave, and which, the same on every machine."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -30,32 +29,22 @@ def exact_fraction(name: str, value: float, *, or_one: bool = False) -> Fraction
     return ratio
 
 
-@dataclass(frozen=True)
-class Quota:
-    """How many samples of each class leave, and how many the rule asked for before the class floor."""
+def share_of(sizes: Sequence[int], fraction: Fraction) -> list[int]:
+    """Return `floor(fraction * size)` for each class.
 
-    leave: list[int]
-    wanted: list[int]
-
-    @property
-    def refused(self) -> list[int]:
-        """Classes in which fewer leave than the rule asked for."""
-        return [k for k, (let, asked) in enumerate(zip(self.leave, self.wanted, strict=True)) if let < asked]
-
-
-def quota(fraction: Fraction, sizes: Sequence[int], minimum: int) -> Quota:
-    """Return `floor(fraction * size)` for each class, but never so many that fewer than `minimum` stay.
-
-    >>> quota(Fraction(1, 2), [10, 3, 1], minimum=2).leave
+    >>> share_of([10, 3, 1], Fraction(1, 2))
     [5, 1, 0]
     """
-    return above_floor([size * fraction.numerator // fraction.denominator for size in sizes], sizes, minimum)
+    return [size * fraction.numerator // fraction.denominator for size in sizes]
 
 
-def above_floor(wanted: Sequence[int], sizes: Sequence[int], minimum: int) -> Quota:
-    """Let so many of each class leave, but never so many that fewer than `minimum` stay."""
-    leave = [min(asked, max(size - minimum, 0)) for asked, size in zip(wanted, sizes, strict=True)]
-    return Quota(leave, list(wanted))
+def above_floor(leave: Sequence[int], sizes: Sequence[int], minimum: int) -> list[int]:
+    """Return how many of each class may leave, so that no class gets smaller than `minimum`.
+
+    >>> above_floor([5, 2, 1], [10, 3, 1], 2)
+    [5, 1, 0]
+    """
+    return [min(asked, max(size - minimum, 0)) for asked, size in zip(leave, sizes, strict=True)]
 
 
 def apportion(total: int, limits: Sequence[int], turn: int = 0) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Literal
 from calibrant.checks import number, whole
 from calibrant.errors import CalibrantError, CalibrantWarning, invalid
 from calibrant.pruning.policies import PruningPolicy
-from calibrant.pruning.quotas import Quota, apportion, exact_fraction
+from calibrant.pruning.quotas import above_floor, apportion, exact_fraction
 
 Action = Literal["all", "draw", "cut", "hold"]
 """Train on all samples; draw a new subset; remove samples; change nothing."""
@@ -92,6 +92,15 @@ class Rest:
 
 
 @dataclass(frozen=True)
+class Quota:
+    """How many samples leave a pool."""
+
+    leave: list[int]  # of each class; at most that many if scores decide
+    wanted: list[int] | None  # the same without the class floor; None if something else than the class sizes decides
+    asked: int | None = None  # how many have to rest under a budget, all classes together
+
+
+@dataclass(frozen=True)
 class Timetable:
     """What happens after each epoch, from policy, schedule, final epochs on all data and class floor."""
 
@@ -115,7 +124,7 @@ class Timetable:
                 raise invalid("schedule", f"be given with {self.policy}", None, "For example Every(10, start=40).")
             object.__setattr__(self, "schedule", Every(1))
         if self.policy is not None and self.rest is None:
-            _check_quota(self.policy, self.policy.quota(self.sizes, self.minimum), self.sizes)
+            self.quota(0, self.sizes)
 
     def warn_if_idle(self, epochs: int, *, stacklevel: int) -> None:
         """Warn if the schedule starts too late to change anything."""
@@ -159,7 +168,7 @@ class Timetable:
         samples = sum(self.sizes)
         full = samples * self.epochs
         rest = Rest(full - full * share.numerator // share.denominator, draws[0], len(draws))
-        most = sum(self.policy.most(self.sizes, self.minimum))
+        most = sum(above_floor(self.policy.most(self.sizes), self.sizes, self.minimum))
         if rest.most > most:
             # Rounded up, so that the budget that is named can be met.
             least = ceil(Fraction(1000 * (full - most * rest.epochs), full)) / 1000
@@ -170,30 +179,41 @@ class Timetable:
         return replace(self, policy=solved, rest=rest)
 
     def quota(self, finished: int, pool: Sequence[int], *, rested: int | None = None) -> Quota:
-        """Return how many samples of each class leave a pool of these class sizes after the `finished`-th epoch.
+        """Return how many samples leave a pool of these class sizes after the `finished`-th epoch.
 
         Under a budget, `rested` samples did so in the finished epochs; what is missing is asked for later.
         """
-        assert self.policy is not None
-        if self.rest is None:
-            quota = self.policy.quota(pool, self.minimum)
-        else:
-            limits = self.policy.most(pool, self.minimum)
-            leave = apportion(min(self.rest.after(finished, rested), sum(limits)), limits, turn=finished)
-            quota = Quota(leave, leave)
-        _check_quota(self.policy, quota, pool)
-        return quota
+        policy = self.policy
+        assert policy is not None
+        asked = None
+        if self.rest is not None:
+            limits = above_floor(policy.most(pool), pool, self.minimum)
+            asked = min(self.rest.after(finished, rested), sum(limits))
+            if policy.known_ahead:
+                return Quota(apportion(asked, limits, turn=finished), None, asked)
+        wanted = list(policy.quota(pool))
+        if len(wanted) != len(pool) or not all(0 <= out <= size for out, size in zip(wanted, pool, strict=True)):
+            rule = f"let 0 to as many samples leave as each of the {len(pool)} classes has"
+            raise invalid(f"the quota of {policy}", rule, wanted)
+        return Quota(above_floor(wanted, pool, self.minimum), wanted if policy.known_ahead else None, asked)
 
-    def missed(self, finished: int, *, asked: int, left: int) -> str:
-        """Return what to report if fewer left in the end than the budget asks for. Raise if the policy may not."""
+    def check_left(self, quota: Quota, left: list[int]) -> None:
+        """Raise if a policy let other numbers of samples of the classes leave than it was told."""
         assert self.policy is not None
-        if self.rest is None or left == asked:
-            return ""
-        if left > asked or self.policy.known_ahead:
-            raise CalibrantError(f"{self.policy} let {left} samples go, but the budget asks for {asked}.")
-        if finished - self.rest.first < self.rest.epochs - 1:  # later draws may make up for it
-            return ""
-        return f"the budget is not met: {asked} samples had to rest in the last epoch with rest, {left} could"
+        if self.policy.known_ahead:
+            obeys = left == quota.leave
+        else:
+            obeys = all(out <= most for out, most in zip(left, quota.leave, strict=True))
+            obeys = obeys and (quota.asked is None or sum(left) <= quota.asked)
+        if not obeys:
+            told = sum(quota.leave) if quota.asked is None else quota.asked
+            raise CalibrantError(
+                f"{self.policy} let {sum(left)} samples go, but was told {told}; choose must obey it, class by class."
+            )
+
+    def is_last_draw(self, finished: int) -> bool:
+        """Return whether samples rest under a budget for the last time after the `finished`-th epoch."""
+        return self.rest is not None and finished - self.rest.first == self.rest.epochs - 1
 
     @property
     def from_all(self) -> bool:
@@ -223,13 +243,3 @@ class Timetable:
                 pool = self.pool(kept)
                 leave = self.quota(epoch + 1, pool).leave
                 kept = [size - out for size, out in zip(pool, leave, strict=True)]
-
-
-def _check_quota(policy: PruningPolicy, quota: Quota, sizes: Sequence[int]) -> None:
-    """Raise if a policy does not count class by class, or keeps no sample at all."""
-    fits = len(quota.leave) == len(sizes) and all(0 <= out <= n for out, n in zip(quota.leave, sizes, strict=True))
-    if not fits:
-        rule = f"let 0 to as many samples leave as each of the {len(sizes)} classes has"
-        raise invalid(f"the quota of {policy}", rule, quota.leave)
-    if any(sizes) and list(quota.leave) == list(sizes):
-        raise invalid(f"policy {policy}", "keep at least one sample", f"a quota of all {sum(sizes)}")

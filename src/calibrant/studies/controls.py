@@ -4,6 +4,7 @@ A plan saves computing: samples rest, or early epochs have smaller images. Its c
 all data at full size, and as much computing in fewer epochs. A plan of both kinds is also compared with each alone.
 """
 
+import statistics
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,9 @@ import numpy as np
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.pruning import ConfidencePruner
 from calibrant.studies.records import Record
-from calibrant.studies.referee import PredictionsOf, Referee
-from calibrant.studies.study_results import AgainstControl, estimate
+from calibrant.studies.referee import Difference, Referee, values_of
 from calibrant.studies.study_spec import PlannedRun, StudySpec, Variant
+from calibrant.tables import ShownFields
 from calibrant.training import Recipe, methods
 from calibrant.training.recipe import flatten
 
@@ -60,33 +61,30 @@ def find_controls(by_label: Mapping[str, Sequence[Record]]) -> list[Controlled]:
         plans = [run for run in runs if run.label == label and run.record.has_plan]
         # A control at full size first; then, for a plan of both kinds, each kind alone.
         for resolution, pruning in ((False, False), (True, False), (False, True)):
-            found = [_control_of(plan, runs, resolution, pruning) for plan in plans]
-            pairs = [pair for pair in found if pair is not None]
-            if not pairs:
-                continue
-            full = tuple(pair.full for pair in pairs if pair.full is not None)
-            if len(full) < len(pairs):
-                full = ()
-            # If the cost of a plan differs from seed to seed, its controls may have several names.
-            names = ", ".join(dict.fromkeys(pair.label for pair in pairs))
-            plan_runs = tuple(pair.plan for pair in pairs)
-            controlled.append(Controlled(label, names, plan_runs, tuple(pair.control for pair in pairs), full))
+            seeds = [_control_of(plan, runs, resolution, pruning) for plan in plans]
+            pairs = [pair for pair in seeds if pair is not None]
+            if pairs:
+                controlled.append(_joined(pairs))
     return controlled
+
+
+def _joined(pairs: Sequence[Controlled]) -> Controlled:
+    """Return the seeds of a plan together; without the whole run if one of them has none."""
+    full = tuple(record for pair in pairs for record in pair.full)
+    return Controlled(
+        label=pairs[0].label,
+        # If the cost of a plan differs from seed to seed, its controls may have several names.
+        control_label=", ".join(dict.fromkeys(pair.control_label for pair in pairs)),
+        plan=tuple(record for pair in pairs for record in pair.plan),
+        control=tuple(record for pair in pairs for record in pair.control),
+        full=full if len(full) == len(pairs) else (),
+    )
 
 
 class _Run(NamedTuple):
     label: str
     record: Record
     settings: dict[str, Any]
-
-
-class _Pair(NamedTuple):
-    """A plan, the label of its control, the control, and the run with all the computing."""
-
-    plan: Record
-    label: str
-    control: Record
-    full: Record | None
 
 
 def _settings(record: Record) -> dict[str, Any]:
@@ -105,8 +103,8 @@ def _settings(record: Record) -> dict[str, Any]:
     return settings
 
 
-def _control_of(run: _Run, others: Sequence[_Run], resolution: bool, pruning: bool) -> _Pair | None:
-    """Return a plan with its control, which shares the resolution schedule or the pruning of the plan, or neither."""
+def _control_of(run: _Run, others: Sequence[_Run], resolution: bool, pruning: bool) -> Controlled | None:
+    """Return one seed of a plan with its control, which shares its resolution schedule or its pruning, or neither."""
     plan = run.record
     both = plan.resolution and plan.has_pruning
     if plan.compute_share > 0.999 or ((resolution or pruning) and not both):
@@ -125,7 +123,7 @@ def _control_of(run: _Run, others: Sequence[_Run], resolution: bool, pruning: bo
     if not candidates:
         return None
     _, label, control = min(candidates, key=lambda candidate: candidate[:2])
-    return _Pair(plan, label, control, _whole_run(plan, longer))
+    return Controlled(run.label, label, (plan,), (control,), _whole_run(plan, longer))
 
 
 def _same_loss_settings(plan: Record, other: Record) -> bool:
@@ -141,27 +139,64 @@ def _shares_plan(plan: Record, other: Record) -> bool:
     return not other.has_pruning or (other.method, other.settings) == (plan.method, plan.settings)
 
 
-def _whole_run(plan: Record, longer: Sequence[Record]) -> Record | None:
+def _whole_run(plan: Record, longer: Sequence[Record]) -> tuple[Record, ...]:
     """Return the run with all the computing: of the plan's own recipe, or the longest if that has no budget."""
     whole = plan.compute / plan.compute_share
-    own = [record for record in longer if abs(record.compute - whole) <= _tolerance(plan)]
-    if own:
-        return own[0]
-    if plan.has_pruning:
-        return None
-    return max(longer, key=lambda record: record.compute, default=None)
+    for record in longer:
+        if abs(record.compute - whole) <= _tolerance(plan):
+            return (record,)
+    if plan.has_pruning or not longer:
+        return ()
+    return (max(longer, key=lambda record: record.compute),)
 
 
 def _tolerance(plan: Record) -> float:
     return max(TOLERANCE * plan.compute, 0.5 * plan.samples_full / int(plan.recipe["epochs"]))
 
 
+@dataclass(frozen=True)
+class AgainstControl(ShownFields):
+    """One metric of a plan, its control and the whole run, as means over seeds.
+
+    Attributes:
+        plan: Row of the plan.
+        control: Row of the control.
+        share: Computing of the plan as a share of that of the whole run.
+        updates: Sample updates of the plan as a share of those of the whole run.
+        scored_share: Forward passes for scores alone, in the unit of `updates`; they are part of `share`.
+        whole_value: The metric of the whole run: without a plan and with all epochs. None if that was not run.
+        control_value: The metric of the control.
+        plan_value: The metric of the plan.
+        difference: Plan minus control, with interval and verdict.
+        recovered: (control - plan) / (control - whole run). 1: nothing was lost. 0: the plan is worth no more than
+            fewer epochs. None if the whole run was not made, or is no better than the control.
+        recovered_interval: Its 95 % interval over seeds (Fieller). None if it is not bounded.
+    """
+
+    plan: str
+    control: str
+    share: float
+    updates: float
+    scored_share: float
+    whole_value: float | None
+    control_value: float | None
+    plan_value: float | None
+    difference: Difference
+    recovered: float | None
+    recovered_interval: tuple[float, float] | None
+
+
 def against_controls(
-    by_label: Mapping[str, Sequence[Record]], predictions_of: PredictionsOf | None = None
+    by_label: Mapping[str, Sequence[Record]], referee: Referee | None = None
 ) -> tuple[AgainstControl, ...]:
-    """Compare all plans of one data set and network with their controls, metric by metric."""
+    """Compare all plans of one data set and network with their controls, metric by metric.
+
+    Args:
+        by_label: The records of each label, one per seed.
+        referee: Knows how much all these runs vary. None: they vary over seeds alone.
+    """
     rows = []
-    referee = Referee(by_label, predictions_of)
+    referee = referee or Referee(by_label)
     for controlled in find_controls(by_label):
         plans = controlled.plan
         scored = sum(record.samples_scored / record.samples_full for record in plans) / len(plans)
@@ -188,8 +223,9 @@ def against_controls(
 
 
 def _mean(records: Sequence[Record], metric: str) -> float | None:
-    """Return the mean of a metric over records; None without records."""
-    return estimate([record.value(metric) for record in records]).mean
+    """Return the mean of a metric over records; None without records, or if one of them lacks it."""
+    values = values_of(records, metric)
+    return None if values is None else statistics.fmean(values)
 
 
 def plans_without_control(

@@ -3,16 +3,26 @@
 `record_run` measures a finished run; `Record` is the content of the file.
 """
 
+import dataclasses
 import glob
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AliasPath,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 
 from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import Policy, Routed, choose_threshold, fit_policy
@@ -43,46 +53,30 @@ Automation = dict[Annotated[str, Field(pattern="^(scaled_|best_)?(share|accuracy
 both by the `best_` score."""
 
 
-class _Named(BaseModel):
-    name: Text
-
-
-class _Engine(BaseModel):
-    precision: Text
-
-
 class _Recipe(BaseModel):
     """The parts of a recipe that tables need."""
 
     seed: Count
     epochs: Epoch
-    data: _Named
-    model: _Named
-    method: _Named
-    engine: _Engine
+    data: Annotated[Text, Field(validation_alias=AliasPath("data", "name"))]
+    model: Annotated[Text, Field(validation_alias=AliasPath("model", "name"))]
+    method: Annotated[Text, Field(validation_alias=AliasPath("method", "name"))]
+    precision: Annotated[Text, Field(validation_alias=AliasPath("engine", "precision"))]
+    schedule: dict[str, Any] = {}
     own_code: dict[Text, Digest] = {}
 
 
-def _as_in(model: type[BaseModel]) -> AfterValidator:
-    """Check a dictionary by a model, and keep the dictionary."""
-
-    def check(content: dict[str, Any]) -> dict[str, Any]:
-        model.model_validate(content)
-        return content
-
-    return AfterValidator(check)
-
-
-def _evaluation(content: dict[str, Any]) -> dict[str, Any]:
-    missing = {"share@0.95", "share@0.99"} - Evaluation.from_dict(content).values().keys()
+def _evaluation(content: Any) -> Evaluation:
+    """Read what `Evaluation.to_dict` gave."""
+    evaluation = content if isinstance(content, Evaluation) else Evaluation.from_dict(content)
+    missing = {"share@0.95", "share@0.99"} - evaluation.values().keys()
     if missing:
         raise ValueError(f"an evaluation with {missing.pop()}")
-    return content
+    return evaluation
 
 
-EvaluationContent = Annotated[dict[str, Any], AfterValidator(_evaluation)]
-"""The result of `Evaluation.to_dict`."""
-Evaluations = Annotated[dict[Annotated[str, Field(pattern="^1[05]$")], EvaluationContent], Field(min_length=2)]
+Measured = Annotated[Evaluation, PlainValidator(_evaluation), PlainSerializer(Evaluation.to_dict)]
+Evaluations = Annotated[dict[Annotated[str, Field(pattern="^1[05]$")], Measured], Field(min_length=2)]
 """The evaluation for each number of bins; the number is the key, as text."""
 PredictionDigests = Annotated[dict[Annotated[str, Field(pattern="^(val|test)$")], Digest], Field(min_length=2)]
 """SHA-256 of a run's predictions on its validation and test parts."""
@@ -95,7 +89,7 @@ class _Best(BaseModel):
     epoch: Epoch
     test: Evaluations
     test_scaled: Evaluations
-    validation: EvaluationContent
+    validation: Measured
     temperature: Positive
 
 
@@ -114,6 +108,14 @@ def without_scaled(name: str) -> tuple[str, bool]:
     ('nll', True)
     """
     return name.removeprefix(SCALED), name.startswith(SCALED)
+
+
+def finite(values: Sequence[float | None]) -> list[float] | None:
+    """Return the values if there are any and all of them are finite numbers, else None."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known or len(known) < len(values):
+        return None
+    return known
 
 
 # Parts of a recipe that change neither the training nor the record of its last epoch.
@@ -170,11 +172,11 @@ class Record(BaseModel):
     method: Text
     seed: Count
     changes: dict[Text, Setting]
-    recipe: Annotated[dict[str, Any], _as_in(_Recipe)]
+    recipe: dict[str, Any]
     settings: dict[Text, Setting]
     test: Evaluations
     test_scaled: Evaluations
-    validation: EvaluationContent
+    validation: Measured
     temperature: Positive
     temperature_notes: tuple[str, ...]
     best_validation: dict[Text, Number] | None
@@ -194,29 +196,21 @@ class Record(BaseModel):
     validation_nll_scaled: NotNegative | None = None
     flops: NotNegative | None = None
     flops_full: Positive | None = None
-    best: Annotated[dict[str, Any], _as_in(_Best)] | None = None
+    best: _Best | None = None
 
     @model_validator(mode="after")
     def _one_run(self) -> Self:
         """Check that the fields that tables show are those of the recipe."""
-        for key in ("data", "model", "method"):
-            if getattr(self, key) != self.recipe[key]["name"]:
+        recipe = _Recipe.model_validate(self.recipe)
+        for key in ("data", "model", "method", "seed"):
+            if getattr(self, key) != getattr(recipe, key):
                 raise ValueError(f"the same {key} as in its recipe")
-        if self.seed != self.recipe["seed"]:
-            raise ValueError("the same seed as in its recipe")
         return self
 
     def evaluation(self, *, n_bins: int = 10, scaled: bool = False) -> Evaluation:
         """Return the metrics of the test set."""
-        return self._evaluations[n_bins, scaled]
-
-    @cached_property
-    def _evaluations(self) -> dict[tuple[int, bool], Evaluation]:
-        return {
-            (int(n_bins), scaled): Evaluation.from_dict(content)
-            for scaled, group in ((False, self.test), (True, self.test_scaled))
-            for n_bins, content in group.items()
-        }
+        group = self.test_scaled if scaled else self.test
+        return group[str(n_bins)]
 
     @cached_property
     def figures(self) -> dict[str, float | None]:
@@ -275,9 +269,10 @@ class Record(BaseModel):
         """Return the record as if the best epoch were the last. None if the best epoch was not kept."""
         if self.best is None:
             return None
-        figures = {key: self.best[key] for key in ("test", "test_scaled", "validation", "temperature")}
-        of_last = dict.fromkeys(("takeover", "validation_nll_scaled", "best"))
-        return self.model_validate({**self.to_dict(), **figures, **of_last})
+        content = {name: getattr(self, name) for name in type(self).model_fields}
+        content |= {key: getattr(self.best, key) for key in ("test", "test_scaled", "validation", "temperature")}
+        content |= dict.fromkeys(("automation", "validation_nll_scaled", "best"))
+        return type(self)(**content)
 
     @property
     def compute_share(self) -> float:
@@ -313,7 +308,7 @@ class Record(BaseModel):
     @property
     def validation_ece(self) -> float:
         """ECE of the validation set, by which hyperparameters are chosen."""
-        return float(self.validation["ece"])
+        return float(self.validation.ece)
 
     @property
     def variant(self) -> str:
@@ -509,7 +504,12 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
     """
     summary = run.summary
     validation, test = run.predictions("val"), run.predictions("test")
-    temperature, notes = fit_temperature(validation)
+    measured, notes = _measured(validation, test)
+    best = None
+    if run.recipe.select != "last":
+        of_best, _ = _measured(run.predictions("val", best=True), run.predictions("test", best=True))
+        best = {"select": run.recipe.select, "epoch": summary["best"]["epoch"], **of_best}
+    scaled = scaled_by(validation, measured["temperature"])
     recipe = _without_paths(run.recipe)
     later = run.epochs()[1:]
     return Record(
@@ -521,10 +521,6 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         changes=changes_of(recipe, summary["method"]["settings"]),
         recipe=recipe.model_dump(mode="json"),
         settings=summary["method"]["settings"],
-        test=evaluations_of(test),
-        test_scaled=evaluations_of(scaled_by(test, temperature)),
-        validation=evaluate(validation, n_bins=N_BINS[0]).to_dict(),
-        temperature=temperature,
         temperature_notes=notes,
         train_seconds=summary["timing"]["train_seconds"],
         seconds=summary["timing"]["seconds"],
@@ -533,25 +529,23 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         concurrent_runs=concurrent_runs or summary.get("concurrent_runs"),
         predictions_sha256=digests(run),
         automation=automation(validation, test),
-        validation_nll_scaled=evaluate(scaled_by(validation, temperature), n_bins=N_BINS[0]).nll,
-        best=_best_of(run),
+        validation_nll_scaled=evaluate(scaled, n_bins=N_BINS[0]).nll,
+        best=best,
+        **measured,
         **{name: summary[name] for name in _OF_SUMMARY if name in summary},
     )
 
 
-def _best_of(run: Run) -> dict[str, Any] | None:
-    if run.recipe.select == "last":
-        return None
-    validation, test = run.predictions("val", best=True), run.predictions("test", best=True)
-    temperature, _ = fit_temperature(validation)
-    return {
-        "select": run.recipe.select,
-        "epoch": run.summary["best"]["epoch"],
+def _measured(validation: Predictions, test: Predictions) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the figures of one epoch, with and without a temperature from its validation set, and notes of the fit."""
+    temperature, notes = fit_temperature(validation)
+    figures = {
         "test": evaluations_of(test),
         "test_scaled": evaluations_of(scaled_by(test, temperature)),
-        "validation": evaluate(validation, n_bins=N_BINS[0]).to_dict(),
+        "validation": evaluate(validation, n_bins=N_BINS[0]),
         "temperature": temperature,
     }
+    return figures, notes
 
 
 def digests(run: Run) -> dict[str, str]:
@@ -559,15 +553,16 @@ def digests(run: Run) -> dict[str, str]:
     return {split: sha256_of(run.predictions_path(split)) for split in ("val", "test")}
 
 
-def evaluations_of(predictions: Predictions) -> dict[str, dict[str, Any]]:
+def evaluations_of(predictions: Predictions) -> dict[str, Evaluation]:
     """Return the metrics by number of bins, with intervals for the first number of bins."""
     evaluations = {}
     for n_bins in N_BINS:
         n_resamples = _N_RESAMPLES if n_bins == N_BINS[0] else 0
-        content = evaluate(predictions, n_bins=n_bins, n_resamples=n_resamples).to_dict()
-        if "intervals" in content:
-            content["intervals"] = {name: ends for name, ends in content["intervals"].items() if name in TABLED}
-        evaluations[str(n_bins)] = content
+        evaluation = evaluate(predictions, n_bins=n_bins, n_resamples=n_resamples)
+        if evaluation.intervals is not None:
+            tabled = {name: ends for name, ends in evaluation.intervals.items() if name in TABLED}
+            evaluation = dataclasses.replace(evaluation, intervals=tabled)
+        evaluations[str(n_bins)] = evaluation
     return evaluations
 
 

@@ -22,12 +22,12 @@ from typing import Literal
 import numpy as np
 
 from calibrant.errors import did_you_mean, invalid
-from calibrant.metrics import Comparison, compare, evaluate
+from calibrant.metrics import evaluate
 from calibrant.metrics.intervals import Resampled, percentiles, resample_models
 from calibrant.metrics.metric import higher_is_better
-from calibrant.metrics.model_comparison import Verdict, rests_on_few
+from calibrant.metrics.model_comparison import Verdict, differences, rests_on_few
 from calibrant.predictions import Predictions
-from calibrant.studies.records import SCALED, Record, without_scaled
+from calibrant.studies.records import SCALED, Record, finite, without_scaled
 from calibrant.tables import ShownFields
 
 METRICS = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "nll", "aurc")
@@ -187,6 +187,10 @@ class Difference(ShownFields):
             return None
         return self.spread.p(self.difference)
 
+    def detectable(self, comparisons: int = 1) -> float | None:
+        """Smallest true difference that is found with 80 % probability, among so many comparisons."""
+        return None if self.spread is None else self.spread.detectable(comparisons)
+
 
 def spread_of(pool: SeedPool, ours: Sequence[float], theirs: Sequence[float], image_variance: float) -> Spread | None:
     """Return the spread of a difference of means over seeds and images. None if nothing is known about seeds."""
@@ -235,15 +239,6 @@ class ImageNoise:
     def __init__(self, predictions_of: PredictionsOf) -> None:
         self._predictions_of = predictions_of
         self._resampled: dict[tuple[str, bool], Resampled] = {}
-        self._compared: dict[tuple[str, str, bool], Comparison] = {}
-
-    def comparison(self, ours: Record, theirs: Record, scaled: bool) -> Comparison:
-        """Return the result of `compare` for two runs. It is computed once for all metrics."""
-        key = (ours.predictions_sha256["test"], theirs.predictions_sha256["test"], scaled)
-        if key not in self._compared:
-            both = (self._predictions_of(record, scaled) for record in (theirs, ours))
-            self._compared[key] = compare(*both, n_bins=10, n_resamples=N_RESAMPLES)
-        return self._compared[key]
 
     def variance(self, name: str, ours: Sequence[Record], theirs: Sequence[Record]) -> float:
         """Return the variance of the difference of two means over test images. 0 if undefined.
@@ -252,8 +247,8 @@ class ImageNoise:
         interval of one run against another, as if the noise of the images were the same in every seed.
         """
         metric, scaled = without_scaled(name)
-        our_draws = [self._of(record, scaled) for record in ours]
-        their_draws = [self._of(record, scaled) for record in theirs]
+        our_draws = [self.of(record, scaled) for record in ours]
+        their_draws = [self.of(record, scaled) for record in theirs]
         if all(model.range(metric) is None for model in (*our_draws, *their_draws)):
             means = [np.mean([model.draws[metric] for model in models], axis=0) for models in (our_draws, their_draws)]
             ends = percentiles(means[0] - means[1], 0.95)
@@ -271,7 +266,8 @@ class ImageNoise:
             distances.append(max(own - other - ends[0], ends[1] - (own - other)))
         return float((np.mean(distances) / 1.96) ** 2)
 
-    def _of(self, record: Record, scaled: bool) -> Resampled:
+    def of(self, record: Record, scaled: bool) -> Resampled:
+        """Return the metrics of one run, resampled by the draws that all runs share."""
         key = (record.predictions_sha256["test"], scaled)
         if key not in self._resampled:
             predictions = self._predictions_of(record, scaled)
@@ -295,8 +291,8 @@ class Referee:
 
     def compare(self, label: str, metric: str, ours: Sequence[Record], theirs: Sequence[Record]) -> Difference:
         """Return one metric of a method minus that of another one."""
-        our_values = _values(ours, metric)
-        their_values = _values(theirs, metric)
+        our_values = values_of(ours, metric)
+        their_values = values_of(theirs, metric)
         nothing = Difference(label, metric, (len(ours), len(theirs)))
         if our_values is None or their_values is None:
             return nothing
@@ -321,7 +317,7 @@ class Referee:
 
         None if it is not bounded: then fewer epochs lose too little to say which part of it is recovered.
         """
-        groups = [_values(records, metric) for records in (plan, control, whole)]
+        groups = [values_of(records, metric) for records in (plan, control, whole)]
         if not whole or any(values is None for values in groups):
             return None
         known = [values for values in groups if values is not None]
@@ -344,7 +340,8 @@ class Referee:
         if self._noise is None or max(difference.seeds) > 1:
             return difference
         metric, scaled = without_scaled(difference.metric)
-        row = self._noise.comparison(ours, theirs, scaled)[metric]
+        both = self._noise.of(theirs, scaled), self._noise.of(ours, scaled)
+        (row,) = [row for row in differences(*both) if row.name == metric]
         difference = replace(
             difference, difference=row.difference, interval=row.interval, over="images", verdict=row.verdict
         )
@@ -354,18 +351,14 @@ class Referee:
 
     def _pool(self, metric: str) -> SeedPool:
         if metric not in self._pools:
-            values = [_values(records, metric) for records in self._groups.values()]
+            values = [values_of(records, metric) for records in self._groups.values()]
             self._pools[metric] = SeedPool(group for group in values if group is not None)
         return self._pools[metric]
 
 
-def _values(records: Sequence[Record], metric: str) -> list[float] | None:
+def values_of(records: Sequence[Record], metric: str) -> list[float] | None:
     """Return the metric of each record. None if it is not defined for one of them."""
-    values = [record.value(metric) for record in records]
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    if len(known) != len(values) or not known:
-        return None
-    return known
+    return finite([record.value(metric) for record in records])
 
 
 def _rests_on_few(name: str, ours: Record, theirs: Record) -> bool:
@@ -416,10 +409,9 @@ def decide(differences: Sequence[Difference]) -> tuple[Decision, ...]:
         adjusted[label] = so_far
     decisions = []
     for item in differences:
-        if item.spread is None or item.label not in adjusted:
-            decisions.append(Decision(item, None, None, "cannot tell"))
-            continue
-        p = adjusted[item.label]
-        verdict = item.verdict if p < _LEVEL else "cannot tell"
-        decisions.append(Decision(item, p, item.spread.detectable(len(tested)), verdict))
+        p = adjusted.get(item.label)
+        verdict: Verdict = "cannot tell"
+        if p is not None and p < _LEVEL:
+            verdict = item.verdict
+        decisions.append(Decision(item, p, item.detectable(max(len(tested), 1)), verdict))
     return tuple(decisions)

@@ -105,17 +105,11 @@ _AUTOMATED = {
 
 def _table(results: Results, title: str, caption: str, columns: Mapping[str, str]) -> Table:
     rows = [
-        (row.label, str(len(row.seeds)), *(_cell(row[figure], figure) for figure in columns.values()))
+        (row.label, str(len(row.seeds)), *(_with_spread(row[figure], figure) for figure in columns.values()))
         for row in results.rows
     ]
     best = [_best([row[figure].mean for row in results.rows], figure) for figure in columns.values()]
     return Table(title, tuple(rows), ("method", "seeds", *columns), caption, (frozenset(), frozenset(), *best))
-
-
-def _cell(estimate: Estimate, figure: str) -> str:
-    if "nll" in figure or "brier" in figure:
-        return _with_spread(estimate, "{:.4f}")
-    return percent(estimate)
 
 
 def _best(values: Sequence[float | None], figure: str) -> frozenset[int]:
@@ -136,9 +130,9 @@ def _costs(results: Results, where: str) -> Table:
             f"{row.mean('samples_seen'):,.0f}",
             f"{100 * row.mean('seen_share'):.1f}",
             f"{100 * row.mean('compute_share'):.1f}",
-            _with_spread(row["train_seconds"], "{:.1f}"),
+            _with_spread(row["train_seconds"], "train_seconds"),
             _relative_time(row, base),
-            _with_spread(row["temperature"], "{:.3f}"),
+            _with_spread(row["temperature"], "temperature"),
         )
         for row in results.rows
     )
@@ -171,7 +165,7 @@ def _decisions(results: Results, where: str) -> Table:
         item = decision.difference
         p = "-" if decision.p is None else f"{decision.p:.3f}"
         rows.append(
-            (item.label, *_difference_and_ends(item), p, _unsigned(decision.detectable, item.metric), decision.verdict)
+            (item.label, *_difference_and_ends(item), p, _figure(decision.detectable, item.metric), decision.verdict)
         )
     heads = ("method", f"{metric} minus {results.baseline}", "95 % interval", "p", "could have seen", "verdict")
     caption = (
@@ -188,15 +182,8 @@ def _differences(results: Results, where: str) -> Table:
     rows = []
     for item in results.differences:
         basis = {None: "-", "seeds": f"{item.seeds[0]} and {item.seeds[1]} seeds", "images": "images"}[item.over]
-        detectable = None
-        if item.spread is not None:
-            detectable = item.spread.detectable()
-        rows.append(
-            (
-                *(item.label, metric_label(item.metric), *_difference_and_ends(item), basis),
-                *(_unsigned(detectable, item.metric), item.verdict),
-            )
-        )
+        shown = (item.label, metric_label(item.metric), *_difference_and_ends(item), basis)
+        rows.append((*shown, _figure(item.detectable(), item.metric), item.verdict))
     difference = f"minus {results.baseline}"
     heads = ("method", "metric", difference, "95 % interval", "over", "could have seen", "verdict")
     return Table(f"{where}: against {results.baseline}", tuple(rows), heads, _EXPLORED)
@@ -206,20 +193,22 @@ def _difference_and_ends(item: Difference) -> tuple[str, str]:
     """Return a difference and its interval as text: in points, NLL as it is."""
     if item.difference is None:
         return "-", "-"
-    values = (item.difference, *(item.interval or ()))
-    if item.metric.endswith("nll"):
-        words = [f"{value:+.4f}" for value in values]
-    else:
-        words = [f"{100 * value:+.2f}" for value in values]
-    return words[0], " to ".join(words[1:]) or "-"
+    ends = [_figure(end, item.metric, "+") for end in item.interval or ()]
+    return _figure(item.difference, item.metric, "+"), " to ".join(ends) or "-"
 
 
-def _unsigned(value: float | None, metric: str) -> str:
+def _figure(value: float | None, name: str, sign: str = "") -> str:
+    """Return a figure as text: NLL, Brier score, temperature and seconds as they are, all else in percent."""
     if value is None or not math.isfinite(value):
         return "-"
-    if metric.endswith("nll"):
-        return f"{value:.4f}"
-    return f"{100 * value:.2f}"
+    if "nll" in name or "brier" in name:
+        return f"{value:{sign}.4f}"
+    if name in _DIGITS:
+        return f"{value:.{_DIGITS[name]}f}"
+    return f"{100 * value:{sign}.2f}"
+
+
+_DIGITS = {"train_seconds": 1, "temperature": 3}
 
 
 _EXPLORED = (
@@ -259,7 +248,7 @@ def control_table(results: Results) -> Table:
             (
                 *(item.plan, item.control, seeds, f"{100 * item.share:.1f}", f"{100 * item.updates:.1f}"),
                 *(f"{100 * item.scored_share:.1f}", metric_label(metric)),
-                *(_unsigned(value, metric) for value in values),
+                *(_figure(value, metric) for value in values),
                 *(*_difference_and_ends(item.difference), item.difference.verdict, recovered),
             )
         )
@@ -293,13 +282,11 @@ def percent(estimate: Estimate) -> str:
     >>> percent(Estimate(0.0123, 0.001, "seeds", (0.0113, 0.0133)))
     '1.23 ± 0.10'
     """
-    return _with_spread(estimate, "{:.2f}", scale=100)
+    return _with_spread(estimate, "a share")
 
 
-def _with_spread(estimate: Estimate, form: str, *, scale: int = 1) -> str:
-    if estimate.mean is None:
-        return "-"
-    text = form.format(scale * estimate.mean)
-    if estimate.spread is not None:
-        text += " ± " + form.format(scale * estimate.spread)
+def _with_spread(estimate: Estimate, name: str) -> str:
+    text = _figure(estimate.mean, name)
+    if estimate.mean is not None and estimate.spread is not None:
+        text += f" ± {_figure(estimate.spread, name)}"
     return text

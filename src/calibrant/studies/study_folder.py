@@ -1,19 +1,18 @@
 """A study on disk: plan it, run what is not finished, and read its results."""
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
 
 from calibrant.errors import CheckFailed, InvalidInput, invalid, printable
 from calibrant.files import as_path, locked, output_error, write_json
 from calibrant.predictions import Predictions
 from calibrant.scale import Executor, Task, run_tasks
 from calibrant.scale.work import Ended
-from calibrant.studies.controls import against_controls, check_budgets, plans_without_control, with_controls
+from calibrant.studies.controls import check_budgets, with_controls
 from calibrant.studies.records import Record, digests, record_run, scaled_by
 from calibrant.studies.referee import check_deciding_metric
 from calibrant.studies.study_results import Results, summarise
@@ -211,14 +210,19 @@ class Study:
         baseline = self.spec.baseline_label()
         results = []
         for place, group in groups.items():
-            summary = summarise(group, baseline, predictions_of=predictions_of, decides=self.spec.decides)
-            controls = against_controls(group, predictions_of)
-            uncontrolled = plans_without_control(group, controls)
             unfinished: dict[str, tuple[int, ...]] = {}  # a table must say what it leaves out
             for planned in pending:
                 if planned.place == place:
                     unfinished[planned.label] = (*unfinished.get(planned.label, ()), planned.recipe.seed)
-            results.append(replace(summary, unfinished=unfinished, controls=controls, uncontrolled=uncontrolled))
+            results.append(
+                summarise(
+                    group,
+                    baseline,
+                    predictions_of=predictions_of,
+                    decides=self.spec.decides,
+                    unfinished=unfinished,
+                )
+            )
         return results
 
     def _check_same_data(self, runs: list[PlannedRun]) -> None:
@@ -254,11 +258,10 @@ class Study:
 
 def _progress(study: Study, pending: Sequence[PlannedRun]) -> Callable[[list[Ended]], None]:
     """Return a function that writes a line for each run that has ended."""
-    console = Console(stderr=True)
     shown = 0
 
     def write(line: str) -> None:
-        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+        sys.stderr.write(f"{printable(line)}\n")
 
     def update(ended: list[Ended]) -> None:
         nonlocal shown

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from calibrant.errors import invalid
-from calibrant.studies.records import Record
+from calibrant.studies.controls import AgainstControl, against_controls, plans_without_control
+from calibrant.studies.records import Record, finite
 from calibrant.studies.referee import (
     COMPARED,
     Decision,
@@ -67,38 +68,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class AgainstControl(ShownFields):
-    """One metric of a plan, its control and the whole run, as means over seeds.
-
-    Attributes:
-        plan: Row of the plan.
-        control: Row of the control.
-        share: Computing of the plan as a share of that of the whole run.
-        updates: Sample updates of the plan as a share of those of the whole run.
-        scored_share: Forward passes for scores alone, in the unit of `updates`; they are part of `share`.
-        whole_value: The metric of the whole run: without a plan and with all epochs. None if that was not run.
-        control_value: The metric of the control.
-        plan_value: The metric of the plan.
-        difference: Plan minus control, with interval and verdict.
-        recovered: (control - plan) / (control - whole run). 1: nothing was lost. 0: the plan is worth no more than
-            fewer epochs. None if the whole run was not made, or is no better than the control.
-        recovered_interval: Its 95 % interval over seeds (Fieller). None if it is not bounded.
-    """
-
-    plan: str
-    control: str
-    share: float
-    updates: float
-    scored_share: float
-    whole_value: float | None
-    control_value: float | None
-    plan_value: float | None
-    difference: Difference
-    recovered: float | None
-    recovered_interval: tuple[float, float] | None
-
-
-@dataclass(frozen=True)
 class Results:
     """All rows of one data set and network.
 
@@ -130,8 +99,8 @@ def estimate(values: Sequence[float | None], deviations: Sequence[float | None] 
     >>> round(estimate([0.1, 0.2, 0.3]).spread, 3)
     0.1
     """
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    if len(known) != len(values) or not known:
+    known = finite(values)
+    if known is None:
         return Estimate(None, None, None, tuple(values))
     mean = statistics.fmean(known)
     if len(known) > 1:
@@ -167,26 +136,38 @@ def summarise(
     *,
     predictions_of: PredictionsOf | None = None,
     decides: str = DECIDES,
+    unfinished: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Results:
-    """Return rows and differences of one data set and network.
+    """Return the results of one data set and network.
 
     Args:
         records: The records of each label, one per seed, in the order of the table.
         baseline: The label with which the others are compared. If it has no records, there are no differences.
         predictions_of: Returns the test predictions of a record, for the noise of the test images.
         decides: The metric that was named beforehand, such as `test_error` or `scaled_nll`.
+        unfinished: Seeds of each label that have no record, because they failed or were stopped.
     """
     filled = {label: list(group) for label, group in records.items() if group}
     if not filled:
         raise invalid("records", "hold at least one run", "none")
-    first = next(iter(filled.values()))[0]
-    rows = tuple(summarise_row(label, group) for label, group in filled.items())
     check_deciding_metric(decides)
+    first = next(iter(filled.values()))[0]
+    referee = Referee(filled, predictions_of)
     differences: list[Difference] = []
     if baseline in filled:
-        referee = Referee(filled, predictions_of)
         for label, group in filled.items():
             if label != baseline:
                 differences += [referee.compare(label, metric, group, filled[baseline]) for metric in COMPARED]
-    decisions = decide([item for item in differences if item.metric == decides])
-    return Results(first.data, first.model, baseline, rows, tuple(differences), decides, decisions)
+    controls = against_controls(filled, referee)
+    return Results(
+        data=first.data,
+        model=first.model,
+        baseline=baseline,
+        rows=tuple(summarise_row(label, group) for label, group in filled.items()),
+        differences=tuple(differences),
+        decides=decides,
+        decisions=decide([item for item in differences if item.metric == decides]),
+        unfinished=dict(unfinished or {}),
+        controls=controls,
+        uncontrolled=plans_without_control(filled, controls),
+    )

@@ -11,7 +11,7 @@ from calibrant.training import methods
 MINE = '''
 import numpy as np
 from calibrant.losses import CrossEntropy, PerSampleLoss
-from calibrant.pruning import Choice, PruningPolicy, Quota
+from calibrant.pruning import Choice, PruningPolicy
 
 
 class Margin(PerSampleLoss):
@@ -63,14 +63,13 @@ def clash(*, huber_weight: float = 1.0):
 class Half(PruningPolicy):
     """The first `part` of each class rests."""
     redraws = True
-    uses_scores = False
+    columns = ()
 
     def __init__(self, part: float = 0.5):
         self.part = part
 
-    def quota(self, sizes, minimum):
-        leave = [int(self.part * size) for size in sizes]
-        return Quota(leave, leave)
+    def quota(self, sizes):
+        return [int(self.part * size) for size in sizes]
 
     def choose(self, pool, leave):
         seen, stay = [0] * len(leave), []

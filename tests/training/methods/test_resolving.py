@@ -278,7 +278,11 @@ def test_each_call_makes_its_own_loss():
         ("flsd+h+p", {"start": "first"}, "start must be an epoch or 'first-drop', got 'first'"),
         ("flsd+h+p", {"start": 0}, "start must"),
         ("flsd+h+p", {"readmit": True}, "readmit must be false with scoring 'batches', or true with"),
-        ("flsd+h+highest", {"readmit": True}, "readmit must be false with scoring 'batches'"),
+        (
+            "flsd+h+highest",
+            {"readmit": True},
+            "override must be a setting of the method 'flsd.h.highest', got 'readmit'",
+        ),
         ("flsd+h+p", {"scoring": "resting"}, "readmit must be .* got False with 'resting'"),
         ("flsd+h+p", {"scoring": "some"}, "readmit must"),
         ("flsd+h", {"epochs": 0}, "epochs must"),

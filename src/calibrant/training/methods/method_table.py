@@ -288,7 +288,7 @@ PRUNING: dict[str, Part] = {
     "highest": _plan(
         "the most confident of each class leave for good, in steps",
         HighestConfidence,
-        _settings("fraction", "interval", *_ALWAYS, "readmit", "scoring"),
+        _settings("fraction", "interval", *_ALWAYS),
     ),
     "random": _plan(
         "a random part of each class rests, drawn anew each epoch",
