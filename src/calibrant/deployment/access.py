@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 from calibrant.errors import invalid, one_line
 from calibrant.files import reading
 
-_Scope = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Observe = Callable[[_Scope, int, float], None]
-App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Observe = Callable[[Scope, int, float], None]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _CLIENT_LEFT = 499
 # What is answered without a token: whether the service works, and files without data.
@@ -61,7 +61,7 @@ class Access:
         self.any_address = any_address
         self.token = token
 
-    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import accumulate, repeat
 from operator import mul
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -73,10 +75,12 @@ class Service:
         self._most_colons = (most_cases + 1) * 300
         # The digests are computed once, not for every answer.
         self.versions = {"model": decider.contents.network, "policy": decider.policy.digest}
-        # Requests that no thread has begun.
+        # Requests that no thread has begun, and the mailboxes of threads without work.
         self._waiting: deque[_Request] = deque()
+        self._idle: list[SimpleQueue[_Request]] = [SimpleQueue() for _ in range(_THREADS)]
+        for mailbox in self._idle:
+            threading.Thread(target=self._work, args=(mailbox,), name="decide", daemon=True).start()
         self.metrics = Metrics(decider.log, lambda: len(self._waiting))
-        self._for_decisions = ThreadPoolExecutor(_THREADS, thread_name_prefix="decide")
         # Health has a thread of its own: all others may be waiting for a locked log.
         self.for_health = ThreadPoolExecutor(1, thread_name_prefix="health")
         self.for_metrics = ThreadPoolExecutor(1, thread_name_prefix="metrics")
@@ -86,7 +90,7 @@ class Service:
         """Decide about the cases in a body; returns the answer as JSON."""
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting.append((content, answer))
-        self._for_decisions.submit(self._work)
+        self._hand_over()
         return await answer
 
     def label(self, content: bytes) -> dict[str, int]:
@@ -121,28 +125,45 @@ class Service:
 
     # -- threads that decide --------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        """Answer a request that waits, and further ones while little time has passed."""
-        futures: list[asyncio.Future[bytes]] = []
-        scored: list[Scored | Exception] = []
-        ends = time.perf_counter() + _TOGETHER_S
-        while len(futures) < _MOST_TOGETHER and not (futures and time.perf_counter() > ends):
-            try:
-                content, future = self._waiting.popleft()
-            except IndexError:
-                break  # other threads took the rest
-            futures.append(future)
-            scored.append(self._score(content))
-        answers = self._decide(scored)
-        unwritten = next((answer for answer in answers if isinstance(answer, OutputError)), None)
-        # Whoever waits behind them would wait as long for the same answer.
-        with suppress(IndexError):
-            while unwritten is not None:
-                futures.append(self._waiting.popleft()[1])
-                answers.append(unwritten)
-        if futures:
+    def _hand_over(self) -> None:
+        """Give waiting requests to idle threads; the event loop calls it, so that no lock is needed."""
+        while self._waiting and self._idle:
+            # The thread that worked last: the caches of its core still hold the model. Threads in turn, as a pool gives
+            # them, take 1.1 to 1.4 times as long for a request of one case.
+            self._idle.pop().put(self._waiting.popleft())
+
+    def _work(self, mailbox: "SimpleQueue[_Request]") -> None:
+        """Answer the requests in a mailbox, each with further ones that wait while little time has passed."""
+        while True:
+            requests = [mailbox.get()]
+            scored = [self._score(requests[0][0])]
+            ends = time.perf_counter() + _TOGETHER_S
+            with suppress(IndexError):  # no other one waits
+                while len(requests) < _MOST_TOGETHER and time.perf_counter() < ends:
+                    requests.append(self._waiting.popleft())
+                    scored.append(self._score(requests[-1][0]))
+            answers = self._decide(scored)
+            unwritten = next((answer for answer in answers if isinstance(answer, OutputError)), None)
+            # Whoever waits behind them would wait as long for the same answer.
+            with suppress(IndexError):
+                while unwritten is not None:
+                    requests.append(self._waiting.popleft())
+                    answers.append(unwritten)
             with suppress(RuntimeError):  # the loop was closed, so nobody waits for an answer
-                futures[0].get_loop().call_soon_threadsafe(_deliver, futures, answers)
+                requests[0][1].get_loop().call_soon_threadsafe(self._deliver, mailbox, requests, answers)
+
+    def _deliver(
+        self, mailbox: "SimpleQueue[_Request]", requests: Sequence[_Request], answers: Sequence[bytes | Exception]
+    ) -> None:
+        self._idle.append(mailbox)
+        self._hand_over()
+        for (_, future), answer in zip(requests, answers, strict=True):
+            if future.done():
+                continue  # the client has gone
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
 
     def _score(self, content: bytes) -> Scored | Exception:
         try:
@@ -257,13 +278,3 @@ def _count_keys(values: Any) -> int:
         elif isinstance(value, list):
             total += sum(len(each) for each in value if isinstance(each, dict))
     return total
-
-
-def _deliver(futures: Sequence["asyncio.Future[bytes]"], answers: Sequence[bytes | Exception]) -> None:
-    for future, answer in zip(futures, answers, strict=True):
-        if future.done():
-            continue  # the client has gone
-        if isinstance(answer, Exception):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
