@@ -3,7 +3,7 @@
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence, Sized
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # How long a transaction waits for other writers of the same SQLite file, and for a free connection. A client of the
 # service waits as long before it gets 503.
 _PATIENCE_S = 15
+_WAIT = f"PRAGMA busy_timeout = {_PATIENCE_S * 1000}"
 # Of 4 kB each.
 _PAGES_IN_WAL = 8000
 
@@ -103,11 +104,11 @@ class Database:
 
     With SQLite they also survive the death of the machine, and every transaction is refused if the path no longer leads
     to the file that was opened: nobody who opens the path would find what is written to a deleted or moved file. A
-    database that must not be new (`create`) keeps its mode, because it may not be a log. If all of the most
-    `connections` are in use, a caller waits, and is then refused.
+    database that must not be new (`create`) keeps its mode, because it may not be a log. If all connections are in
+    use, a caller waits, and is then refused.
     """
 
-    def __init__(self, url: "URL", *, create: bool, connections: int = 15) -> None:
+    def __init__(self, url: "URL", *, create: bool) -> None:
         sa = sqlalchemy()
         self.url = url
         self._file: Path | None = None
@@ -123,8 +124,6 @@ class Database:
             self.engine: Engine = sa.create_engine(
                 url,
                 pool_pre_ping=self._file is None,
-                pool_size=min(connections, 5),
-                max_overflow=max(connections - 5, 0),
                 pool_timeout=_PATIENCE_S,
             )
         if self._file is not None:
@@ -226,14 +225,14 @@ class Database:
             raw: Any = connection.driver_connection
             raw.execute("PRAGMA busy_timeout = 0")
             try:
-                raw.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError:
-                return  # somebody writes right now
-            try:
-                (version,) = raw.execute("PRAGMA user_version").fetchone()
-                raw.execute(f"PRAGMA user_version = {version}")
-                raw.execute("COMMIT")
+                with suppress(sqlite3.OperationalError):  # somebody writes right now
+                    raw.execute("BEGIN IMMEDIATE")
+                if raw.in_transaction:
+                    (version,) = raw.execute("PRAGMA user_version").fetchone()
+                    raw.execute(f"PRAGMA user_version = {version}")
+                    raw.execute("COMMIT")
             finally:
+                raw.execute(_WAIT)
                 if raw.in_transaction:
                     raw.execute("ROLLBACK")
 
@@ -359,7 +358,7 @@ def _set_up_sqlite(connection: Any, _: Any, *, create: bool) -> None:
         # Python's module would begin transactions on its own, after reading: too late for the lock.
         connection.isolation_level = None
         # First of all, because another process may be changing the mode of a new file.
-        connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_S * 1000}")
+        connection.execute(_WAIT)
         if create:
             connection.execute("PRAGMA journal_mode = WAL")
         # The file is brought up to date less often than by default, so that fewer commits wait for that.

@@ -89,8 +89,6 @@ class DecisionLog:
             if not path.parent.is_dir():
                 raise invalid("decision log", "lie in a folder that exists", str(path))
         self._database = Database(url, create=model is not None)
-        # A check is answered while every other connection waits for a lock.
-        self._for_checks = Database(url, create=False, connections=1)
         self.write_seconds = 0.0  # how long the last write took
         self._queue: list[_Waiting] = []
         self._lock = threading.Lock()  # of the queue
@@ -98,7 +96,6 @@ class DecisionLog:
         try:
             self._open(model, n_classes, class_names)
             self._database.keep_file()
-            self._for_checks.keep_file()
         except BaseException:
             self.close()
             raise
@@ -145,7 +142,6 @@ class DecisionLog:
     def close(self) -> None:
         """Close the connections; what was appended is on disk already."""
         self._database.close()
-        self._for_checks.close()
 
     def __enter__(self) -> Self:
         return self
@@ -163,9 +159,9 @@ class DecisionLog:
 
         Unlike everything else, this does not wait for those who write.
         """
-        with self._for_checks.reading() as connection:
+        with self._database.reading() as connection:
             number = last_number(connection, tables().decisions)
-        self._for_checks.try_writing()
+        self._database.try_writing()
         return number
 
     # -- decisions ------------------------------------------------------------------------------------------------
