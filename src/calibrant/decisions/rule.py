@@ -238,10 +238,6 @@ class RoutingRule(Part):
         for name in ("target_accuracy", "confidence"):
             if getattr(self, name) is not None:
                 fraction(name, getattr(self, name))
-        known = [value is not None for value in (self.clusters, self.cluster_column, self.largest_cluster)]
-        if any(known) and not all(known):
-            wanted = "be given together, or none of them"
-            raise invalid("clusters, cluster_column and largest_cluster", wanted, f"{sum(known)} of them")
         if self.largest_cluster is not None:
             whole("largest_cluster", self.largest_cluster, 1)
 
@@ -306,20 +302,33 @@ class RoutingRule(Part):
             self.decide(block, None if groups is None else groups[rows]) for rows, block in predictions.chunks()
         )
 
-    def probabilities(self, scores: Any, kind: Kind, *, precision: Precision | None = None) -> NDArray[np.float64]:
+    def probabilities(self, scores: Any, kind: Kind) -> NDArray[np.float64]:
         """Check scores and return them as float64 probabilities, shape (n, K).
 
         Each row has the same numbers to the last bit in whatever block it comes: a threshold that is one case's
         confidence must automate that case wherever it appears again.
+        """
+        return probabilities_of(self.checked(scores, kind)[0], kind)
+
+    def checked(
+        self, scores: Any, kind: Kind, precision: Precision | None = None, first: int = 0
+    ) -> tuple[NDArray[np.float64], Precision]:
+        """Scores that are finite and, if they are probabilities, sum to 1, with the precision that they came in.
 
         Args:
             scores: Shape (n, K), NumPy or torch.
             kind: What they are.
             precision: The type that they came in, if they are held as a wider one: how well rows must sum to 1.
+            first: Number of the first row, for messages.
         """
-        values, _ = checked_scores(scores, kind, precision)
+        values, own_precision = as_scores(kind, scores, kind)
+        precision = precision or own_precision
+        tolerance = None
+        if kind != "logits":
+            tolerance = SUM_TOLERANCE[precision]
+        refuse_scores(kind, values, first, tolerance)
         self.check_classes(values.shape[1])
-        return probabilities_of(values, kind)
+        return values, precision
 
     def in_own_order(self, predictions: Predictions, *, where: str = "predictions") -> Predictions:
         """`predictions` in the order of the rule's classes. Other classes are refused."""
@@ -430,19 +439,6 @@ class RoutingRule(Part):
         if len(pairs) > FEW:
             rows.append((f"{len(pairs) - FEW:,} more thresholds", f"see {field}"))
         return rows
-
-
-def checked_scores(
-    scores: Any, kind: Kind, precision: Precision | None = None, first: int = 0
-) -> tuple[NDArray[np.float64], Precision]:
-    """Scores that are finite and, if they are probabilities, sum to 1, with the precision that they came in."""
-    values, own_precision = as_scores(kind, scores, kind)
-    precision = precision or own_precision
-    tolerance = None
-    if kind != "logits":
-        tolerance = SUM_TOLERANCE[precision]
-    refuse_scores(kind, values, first, tolerance)
-    return values, precision
 
 
 def route_all(predictions: Predictions, score: Score | None = None) -> Routed:

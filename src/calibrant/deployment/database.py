@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from calibrant.deployment.decision import COLUMNS
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, importing, invalid, one_line
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ def tables() -> SimpleNamespace:
     # MySQL cannot index text without a length.
     key, digest, time = sa.String(256), sa.String(64), sa.BigInteger()
     number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-    simple: dict[Any, Any] = {str: sa.Text(), int: sa.Integer(), float: sa.Double(), bool: sa.Boolean()}
 
     def column(name: str, kind: Any, *more: Any, **options: Any) -> Any:
         return sa.Column(name, kind, *more, **{"nullable": False, **options})
@@ -70,7 +68,12 @@ def tables() -> SimpleNamespace:
         column("id", key, unique=True),
         column("time", time),
         column("policy", digest),
-        *(column(name, simple.get(kind, sa.Text())) for name, kind in COLUMNS.items() if name != "id"),
+        column("predicted", sa.Integer()),
+        column("confidence", sa.Double()),
+        column("automate", sa.Boolean()),
+        column("shortlist", sa.Text()),
+        column("reason", sa.Text()),
+        column("extras", sa.Text()),
     )
     labels = sa.Table(
         "calibrant_labels",

@@ -17,7 +17,7 @@ from calibrant.decisions.policy import as_policy
 from calibrant.decisions.ranking import score_name
 from calibrant.deployment.decision import Decision, Extra
 from calibrant.deployment.log import DecisionLog
-from calibrant.deployment.networks import Arrays, Score, arrange, prepare, torch_scores, weights_digest
+from calibrant.deployment.networks import Arrays, Score, TorchModel, arrange, weights_digest
 from calibrant.deployment.onnx_file import Contents, Judged, open_onnx
 from calibrant.errors import InvalidInput, invalid
 from calibrant.predictions import names_or_numbers
@@ -72,11 +72,9 @@ class Decider:
         log: DecisionLog | str | Path | None = None,
         outside: Outside = "refuse",
     ) -> None:
-        network, specs, n_classes = prepare(model, example, ranges)
-        contents = Contents(
-            inputs=specs, network=weights_digest(model), policy=policy_for(n_classes, policy, class_names)
-        )
-        self._set(contents, torch_scores(network, specs), log, outside)
+        score = TorchModel(model, example, ranges)
+        applied = policy_for(score.n_classes, policy, class_names)
+        self._set(Contents(inputs=score.specs, network=weights_digest(model), policy=applied), score, log, outside)
 
     @property
     def policy(self) -> Policy:

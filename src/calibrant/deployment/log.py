@@ -339,8 +339,7 @@ class DecisionLog:
             keep: Names of other extras to keep.
         """
         sa, table, labels = sqlalchemy(), tables().decisions, tables().labels
-        rules = [policy.rule for policy in self.policies().values()]
-        names = {*keep, *(getattr(rule, name, None) for rule in rules for name in ("groups", "cluster_column"))}
+        names = set(keep).union(*(policy.columns for policy in self.policies().values()))
         old = sa.and_(table.c.time < microseconds(before), table.c.id.not_like(f"{_PURGED}%"))
         query = sa.select(table.c.sequence, table.c.id, table.c.extras).where(old).limit(_AT_ONCE)
         purged = 0

@@ -225,7 +225,7 @@ class Stream:
         policies = log.policies()
         wanted = None
         if extras is not None:
-            wanted = {*extras, *_needed_columns(*policies.values(), policy)}
+            wanted = set(extras).union(*(each.columns for each in policies.values()), policy.columns if policy else ())
         blocks = list(log.decisions(extras=wanted))
         if not blocks:
             raise InvalidInput("the log must hold at least one decision, got none.")
@@ -244,7 +244,7 @@ class Stream:
             raise invalid("log", "hold decisions of this policy", "decisions of other policies only")
 
         def column(name: str) -> NDArray[Any]:
-            return np.concatenate([getattr(block, name) for block in blocks])[chosen]
+            return np.asarray(np.concatenate([getattr(block, name) for block in blocks])[chosen])
 
         lists = [classes for block in blocks for classes in block.shortlists]
         stream = cls.of_decisions(
@@ -260,13 +260,6 @@ class Stream:
             extras={name: np.concatenate([_texts(block, name) for block in blocks])[chosen] for name in names},
         )
         return replace(stream, left_out=int((~chosen).sum()))
-
-
-def _needed_columns(*policies: Policy | None) -> set[str]:
-    """Columns without which a rule cannot be watched: groups with a promise of their own, and clusters."""
-    rules = [policy.rule for policy in policies if policy is not None]
-    names = [getattr(rule, name, None) for rule in rules for name in ("groups", "cluster_column")]
-    return {name for name in names if isinstance(name, str)}
 
 
 def _check_decisions(
@@ -365,7 +358,7 @@ def read_stream(
         raise InvalidInput(f"{path} does not hold the policy that decided. Name it: --policy policy.json.")
     wanted = None
     if extras is not None:
-        wanted = _RESERVED | {*extras, *_needed_columns(policy)}
+        wanted = _RESERVED | policy.columns | set(extras)
     table = _read_decisions(path, executor, wanted)
     if not table:
         if labels is not None:
