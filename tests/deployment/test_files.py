@@ -174,8 +174,8 @@ def test_a_label_without_a_time_is_refused(tmp_path, bad):
         ("x,review,1,1,0.95", None, "1 of 1 differ: name the rule that decided"),
         ("x,auto,1,1,0.95\nx,auto,1,1,0.95", None, "ids must be distinct"),
         ("x,maybe,1,1,0.95", None, "decision must be auto or review, got 'maybe' in row 0"),
-        ("x,auto,7,7,0.95", None, "predicted must lie in 0..1"),
-        ("x,auto,one,1,0.95", None, "predicted must be numbers"),
+        ("x,auto,7,7,0.95", None, "predicted must be a class of the rule, got .7. in row 0"),
+        ("x,auto,one,1,0.95", None, "predicted must be a class of the rule"),
         ("x,auto,1,1,1.5", None, "confidence must lie in 0..1, got 1.5"),
         ("x,auto,1,1", None, "row 0 must have 5 cells"),
         ("x,auto,1,1,0.95", "x,0\nx,1", "not contradict each other, got 0 and 1 for 'x'"),
@@ -268,7 +268,7 @@ def test_a_damaged_part_of_a_folder_is_one_line(rule, cases, tmp_path):
 @pytest.mark.parametrize("predicted", ["0.5", "nan", "1e300"])
 def test_predicted_classes_are_whole_numbers(tmp_path, predicted):
     decisions = write(tmp_path / "d.csv", f"{HEAD}\nx,auto,{predicted},1,0.99\n")
-    with pytest.raises(InvalidInput, match=r"predicted must be numbers of classes, got .* in row 0"):
+    with pytest.raises(InvalidInput, match=r"predicted must be a class of the rule, got .* in row 0"):
         read_stream(decisions, with_rule(RoutingRule(0.9, 2)))
 
 

@@ -164,7 +164,9 @@ def test_labels_count_in_the_order_in_which_they_came(rule):
     order = np.random.default_rng(0).permutation(400) + 1
     some = np.where(order <= 200, seen.targets, -1)
     early = watch(Stream(with_rule(rule), seen.automate, seen.predicted, seen.confidence, some, order)).signals[0]
-    late = watch(Stream(with_rule(rule), seen.automate, seen.predicted, seen.confidence, seen.targets, order)).signals[0]
+    late = watch(Stream(with_rule(rule), seen.automate, seen.predicted, seen.confidence, seen.targets, order)).signals[
+        0
+    ]
     assert late.curve.evidence[: early.cases] == pytest.approx(early.curve.evidence)
 
 

@@ -238,6 +238,10 @@ class RoutingRule(Part):
         for name in ("target_accuracy", "confidence"):
             if getattr(self, name) is not None:
                 fraction(name, getattr(self, name))
+        known = [value is not None for value in (self.clusters, self.cluster_column, self.largest_cluster)]
+        if any(known) and not all(known):
+            rule = "be given together, or none of them"
+            raise invalid("clusters, cluster_column and largest_cluster", rule, f"{sum(known)} of them")
         if self.largest_cluster is not None:
             whole("largest_cluster", self.largest_cluster, 1)
 

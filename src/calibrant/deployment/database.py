@@ -2,7 +2,7 @@
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -184,7 +184,7 @@ class Database:
         """The same for new decisions alone. SQLite is used without SQLAlchemy, which costs three times as much."""
         if self._file is None:
             with self.writing() as connection:
-                yield _ServerDecisions(connection)
+                yield Decisions(lambda statement, values: connection.execute(sqlalchemy().text(statement), values))
             return
         with self.faults(), self._turn():
             self.check_file()
@@ -193,7 +193,7 @@ class Database:
             raw: Any = self._appender.driver_connection
             raw.execute("BEGIN IMMEDIATE")
             try:
-                yield _SqliteDecisions(raw)
+                yield Decisions(partial(_run_sqlite, raw))
                 self.check_file()
                 raw.execute("COMMIT")
             finally:
@@ -292,53 +292,42 @@ class Database:
             raise InvalidInput(message) from error
 
 
-class _ServerDecisions:
-    """The decisions of a log inside a transaction."""
+class Decisions:
+    """The decisions of a log inside a transaction, in SQL that every database understands.
 
-    def __init__(self, connection: "Connection") -> None:
-        self._connection = connection
-        self._table = tables().decisions
+    `run` executes a statement with values by name, or with a list of them.
+    """
 
-    def known(self, ids: Sequence[str]) -> set[str]:
-        """Those of the ids that were decided before."""
-        key = self._table.c.id
-        return set(self._connection.execute(sqlalchemy().select(key).where(key.in_(ids))).scalars())
-
-    def last(self) -> int:
-        return last_number(self._connection, self._table)
-
-    def insert(self, rows: list[dict[str, Any]]) -> None:
-        """Add rows, which have the same columns in the same order."""
-        self._connection.execute(self._table.insert(), rows)
-
-
-class _SqliteDecisions:
-    """The same without SQLAlchemy."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, run: Callable[[str, Any], Iterable[Any]]) -> None:
+        self._run = run
         self._table = tables().decisions.name
 
     def known(self, ids: Sequence[str]) -> set[str]:
-        query = f"SELECT id FROM {self._table} WHERE id IN ({_marks(ids)})"  # noqa: S608 (no value is in it)
-        return {name for (name,) in self._connection.execute(query, ids)}
+        """Those of the ids that were decided before."""
+        values = {f"id{number}": name for number, name in enumerate(ids)}
+        query = f"SELECT id FROM {self._table} WHERE id IN ({_marks(values)})"  # noqa: S608 (no value is in it)
+        return {name for (name,) in self._run(query, values)}
 
     def last(self) -> int:
+        """The number of the last decision; 0 if there is none."""
         query = f"SELECT max(sequence) FROM {self._table}"  # noqa: S608 (no value is in it)
-        (number,) = self._connection.execute(query).fetchone()
+        ((number,),) = self._run(query, {})
         return number or 0
 
     def insert(self, rows: list[dict[str, Any]]) -> None:
+        """Add rows, which have the same columns."""
         names = ", ".join(rows[0])
-        statement = f"INSERT INTO {self._table} ({names}) VALUES ({_marks(rows[0])})"  # noqa: S608 (no value is in it)
-        self._connection.executemany(statement, [tuple(row.values()) for row in rows])
+        self._run(f"INSERT INTO {self._table} ({names}) VALUES ({_marks(rows[0])})", rows)  # noqa: S608 (likewise)
 
 
-Decisions = _ServerDecisions | _SqliteDecisions
+def _marks(names: Iterable[str]) -> str:
+    return ", ".join(f":{name}" for name in names)
 
 
-def _marks(values: Sized) -> str:
-    return ", ".join("?" * len(values))
+def _run_sqlite(connection: sqlite3.Connection, statement: str, values: Any) -> Iterable[Any]:
+    if isinstance(values, list):
+        return connection.executemany(statement, values)
+    return connection.execute(statement, values)
 
 
 def last_number(connection: "Connection", table: Any) -> int:

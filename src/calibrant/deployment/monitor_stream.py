@@ -407,20 +407,25 @@ def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: 
     automate = _read_automate(table, where)
     ids = [unguarded(str(value)) for value in table["id"]]
     class_names = names_or_numbers(rule.class_names, rule.n_classes)
-    predicted = _whole_numbers(table["predicted"], f"{where}: predicted")
     if rule.class_names == RIGHT_OR_WRONG and "class" in table:  # a class and a score: any classes
         class_names = _all_classes(table, labels)
-        predicted = np.array(_classes(table["class"], class_names, where))
+        predicted = _classes(table["class"], class_names, f"{where}: class")
+    else:
+        predicted = _classes(table["predicted"], names_or_numbers(None, rule.n_classes), f"{where}: predicted")
     truth = np.full(len(ids), -1)
     for column in _TRUTH:
         if column in table:
-            truth = np.array(_classes(table[column], class_names, where))
+            truth = np.array(_classes(table[column], class_names, f"{where}: label"))
             break
     order = _label_order(table, truth, where)
     if labels is not None:
         if (truth >= 0).any():
             raise invalid("labels", f"be left out where {where} has labels of its own", str(labels))
         truth, order = _join_labels(ids, _read_labels(as_path(labels, "labels"), class_names), str(labels))
+    try:
+        confidence = np.asarray(table["confidence"], dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise invalid(f"{where}: confidence", "be numbers", str(error)) from error
     lists = times = None
     if policy.shortlist is not None and "shortlist" in table:
         lists = _read_lists(table["shortlist"], class_names, rule, f"{where}: shortlist")
@@ -431,7 +436,7 @@ def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: 
         policy,
         automate,
         predicted,
-        _numbers(table["confidence"], f"{where}: confidence"),
+        confidence,
         targets=truth,
         ids=ids,
         times=times,
@@ -480,22 +485,6 @@ def _read_lists(cells: list[Any], class_names: tuple[str, ...], rule: RoutingRul
     return lists
 
 
-def _numbers(values: list[Any], where: str) -> NDArray[np.float64]:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise invalid(where, "be numbers", str(error)) from error
-
-
-def _whole_numbers(values: list[Any], where: str) -> Ints:
-    numbers = _numbers(values, where)
-    wrong = ~(np.abs(numbers) < 2**53) | (numbers != np.round(numbers))
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise invalid(where, "be numbers of classes", f"{numbers[row]:g} in row {row}")
-    return numbers.astype(np.int64)
-
-
 def _label_order(table: dict[str, list[Any]], truth: Ints, where: str) -> Ints | None:
     """Place of each label in the order of the column `labelled_at`, 0 without a label; None without that column.
 
@@ -540,7 +529,7 @@ def _classes(cells: Iterable[Any], names: tuple[str, ...], where: str) -> list[i
         text = _text(cell)
         if text not in numbers:
             got, hint = f"{text[:40]!r} in row {row}", did_you_mean(text, names)
-            raise invalid(f"{where}: label", "be a class of the rule", got, hint)
+            raise invalid(where, "be a class of the rule", got, hint)
         classes.append(numbers[text])
     return classes
 
@@ -552,7 +541,7 @@ def _read_labels(path: Path, names: tuple[str, ...]) -> dict[str, int]:
     if column is None or "id" not in table:
         raise invalid(str(path), "have the columns id and target", ", ".join(table) or "none")
     labels: dict[str, int] = {}
-    for cell, label in zip(table["id"], _classes(table[column], names, str(path)), strict=True):
+    for cell, label in zip(table["id"], _classes(table[column], names, f"{path}: label"), strict=True):
         if label < 0:
             continue
         identity = unguarded(str(cell))
