@@ -107,7 +107,8 @@ def choose_threshold(
     """
     if (groups is not None) + (per_group is not None) + per_class > 1:
         raise invalid("groups", "be left out with per_class or per_group", "both", "Choose one of the promises.")
-    for name, column in (("groups", groups), ("per_group", per_group), ("clusters", clusters)):
+    columns: dict[str, Any] = {"groups": groups, "per_group": per_group, "clusters": clusters}
+    for name, column in columns.items():
         if not isinstance(column, str | None):
             hint = "Put the values into a column: Predictions(..., extras={'patient': values})."
             raise invalid(name, "name a column, which checks and the monitor need as well", "values", hint)

@@ -423,25 +423,25 @@ class RoutingRule(Part):
         return f"{self.n_classes} classes"
 
     def _threshold_rows(self) -> list[tuple[str, object]]:
-        if self.class_thresholds is None and self.group_thresholds is None:
-            if self.threshold is None:
-                return [("threshold", "nothing is automated")]
-            scored = ""
-            if self.score != "probability":
-                scored = f" of the score {score_name(self.score)}"
+        scored = ""
+        if self.score != "probability":
+            scored = f" of the score {score_name(self.score)}"
+        if self.threshold is not None:
             return [("threshold", f"{told_apart([self.threshold])[0]}{scored}")]
-        pairs, field = list(self.group_thresholds or ()), "group_thresholds"
+        named, field = self.group_thresholds, "group_thresholds"
         if self.class_thresholds is not None:
             names = names_or_numbers(self.class_names, self.n_classes)
-            pairs, field = list(zip(names, self.class_thresholds, strict=True)), "class_thresholds"
+            named, field = tuple(zip(names, self.class_thresholds, strict=True)), "class_thresholds"
+        if named is None:
+            return [("threshold", "nothing is automated")]
         rows: list[tuple[str, object]] = []
-        for name, value in pairs[:FEW]:
+        for name, value in named[:FEW]:
             text = "never automated"
             if value is not None:
                 text = told_apart([value])[0]
             rows.append((f"threshold of {name}", text))
-        if len(pairs) > FEW:
-            rows.append((f"{len(pairs) - FEW:,} more thresholds", f"see {field}"))
+        if len(named) > FEW:
+            rows.append((f"{len(named) - FEW:,} more thresholds", f"see {field}"))
         return rows
 
 

@@ -26,6 +26,12 @@ _OPEN = ("/health", "/review", "/review.js", "/review.css", "/review.ico")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
 
 
+# The rest of the body is not read, so the connection cannot be used again.
+_CLOSED = (400, 401, 403, 408, 413, 415, 429)
+# When a client may ask again after 429 and 503. The service has waited for a locked log already.
+_RETRY_S = 5
+
+
 class Refused(Exception):
     """A request that is refused, with the HTTP status, one word for programs and one or two sentences for people."""
 
@@ -34,6 +40,20 @@ class Refused(Exception):
         self.status = status
         self.error = error
         self.detail = detail
+
+
+def problem(status: int, error: str, detail: str) -> Any:
+    """The answer to a request that is refused or fails: JSON and the headers that the status needs."""
+    from starlette.responses import JSONResponse
+
+    headers = {}
+    if status in _CLOSED:
+        headers["connection"] = "close"
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if status in (429, 503):
+        headers["retry-after"] = str(_RETRY_S)
+    return JSONResponse({"error": error, "detail": detail}, status, headers)
 
 
 class Access:
@@ -80,14 +100,7 @@ class Access:
             self.check(scope["method"], scope["path"], _headers(scope["headers"]))
             await self.app(scope, receive, send_and_note)
         except Refused as refused:
-            from starlette.responses import JSONResponse
-
-            body = {"error": refused.error, "detail": refused.detail}
-            # The body is not read, so the connection cannot be used again.
-            headers = {"connection": "close"}
-            if refused.status == 401:
-                headers["www-authenticate"] = "Bearer"
-            await JSONResponse(body, refused.status, headers)(scope, receive, send_and_note)
+            await problem(refused.status, refused.error, refused.detail)(scope, receive, send_and_note)
         finally:
             self.observe(scope, status, perf_counter() - begun)
 

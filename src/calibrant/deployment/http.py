@@ -26,7 +26,17 @@ from pydantic import BaseModel
 from calibrant import __version__
 from calibrant.checks import whole
 from calibrant.defaults import MOST_BYTES, MOST_CASES
-from calibrant.deployment.access import Access, App, Receive, Scope, Send, is_loopback, read_token
+from calibrant.deployment.access import (
+    Access,
+    App,
+    Receive,
+    Refused,
+    Scope,
+    Send,
+    is_loopback,
+    problem,
+    read_token,
+)
 from calibrant.deployment.decider import Decider
 from calibrant.deployment.decision import (
     CasesBody,
@@ -44,7 +54,7 @@ from calibrant.deployment.log import DecisionLog
 from calibrant.deployment.onnx_file import library
 from calibrant.deployment.prometheus import CONTENT_TYPE, FOLDER
 from calibrant.deployment.review import ICON, PAGE_POLICY, Review, asset
-from calibrant.deployment.service import Service, TooBusy, TooLarge, TooSlow
+from calibrant.deployment.service import Service
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid, one_line, our_fault
 
 if TYPE_CHECKING:
@@ -53,13 +63,8 @@ if TYPE_CHECKING:
 _GRACE_S = 30
 # Names the settings of a worker in its environment.
 _WORKER = "CALIBRANT_SERVE_WORKER"
-# When a client may ask again after 503. The service has waited for a locked log already.
-_RETRY_S = 5
 # Status and the word for programs of each error.
 _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
-    (TooLarge, 413, "too_large"),
-    (TooBusy, 429, "too_busy"),
-    (TooSlow, 408, "too_slow"),
     (DuplicateId, 409, "duplicate_id"),
     (ContradictingLabel, 409, "contradicting_label"),
     (UnknownId, 404, "unknown_id"),
@@ -248,18 +253,14 @@ def _answering(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitabl
             return await handler(*arguments, **named)
         except gone:
             return responses.Response(status_code=400)  # nobody gets it
+        except Refused as error:
+            return problem(error.status, error.error, error.detail)
         except Exception as error:  # noqa: BLE001 (the client gets it)
             for kind, status, name in _ERRORS:
                 if isinstance(error, kind):
-                    headers = {}
-                    if status in (429, 503):
-                        headers["retry-after"] = str(_RETRY_S)
-                    if status in (408, 413, 429):
-                        headers["connection"] = "close"  # the rest of the body is not read
-                    return responses.JSONResponse({"error": name, "detail": one_line(error)}, status, headers)
+                    return problem(status, name, one_line(error))
             sys.stderr.write(f"calibrant: {our_fault(error)}\n")
-            detail = "this is a fault of the service; nothing was decided."
-            return responses.JSONResponse({"error": "internal", "detail": detail}, 500)
+            return problem(500, "internal", "this is a fault of the service; nothing was decided.")
 
     return answer
 

@@ -199,8 +199,8 @@ class DecisionLog:
 
     def append_all(
         self, batches: Sequence[Sequence[Decision]], *, policy: str = "", time: datetime | None = None
-    ) -> list[InvalidInput | None]:
-        """Add several batches, each all or none, and return why each was refused, or None.
+    ) -> list[CalibrantError | None]:
+        """Add several batches, each all or none, and return why each was refused or not written, or None.
 
         Batches of several threads that arrive while another is written share one transaction: a commit waits for the
         disk, and so they wait together.
@@ -215,14 +215,11 @@ class DecisionLog:
                 queue, self._queue = self._queue, []
             if queue:
                 self._write(queue)
-        for batch in waiting:
-            if batch.failure is not None:
-                raise batch.failure
         return [batch.fault for batch in waiting]
 
     def _write(self, queue: "list[_Waiting]") -> None:
         begun = perf_counter()
-        failure: CalibrantError | None = None
+        failure: CalibrantError | None = OutputError("the decision log was not written.")
         try:
             with self._database.appending() as decisions:
                 _refuse_known(decisions, queue)
@@ -231,10 +228,12 @@ class DecisionLog:
                     row["sequence"] = sequence
                 if rows:
                     decisions.insert(rows)
+            failure = None
         except CalibrantError as error:
             failure = error
-        for batch in queue:
-            batch.failure = failure
+        finally:
+            for batch in queue:
+                batch.fault = batch.fault or failure
         self.write_seconds = perf_counter() - begun
 
     def decisions(
@@ -377,15 +376,11 @@ class DecisionLog:
 
 
 class _Waiting:
-    """Decisions of one caller that wait to be written.
-
-    `fault` says why they were refused, `failure` why the transaction was not committed.
-    """
+    """Decisions of one caller that wait to be written; `fault` says why they were refused or not written."""
 
     def __init__(self, decisions: Sequence[Decision], n_classes: int, time: int, policy: str) -> None:
         self.rows: list[dict[str, Any]] = []
-        self.fault: InvalidInput | None = None
-        self.failure: CalibrantError | None = OutputError("the decision log was not written.")
+        self.fault: CalibrantError | None = None
         try:
             for decision in decisions:
                 self.rows.append({**decision.to_row(n_classes), "time": time, "policy": policy})

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import accumulate, repeat
+from itertools import accumulate
 from operator import mul
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from calibrant.checks import whole
+from calibrant.deployment.access import Refused
 from calibrant.deployment.decider import Decider, Scored
 from calibrant.deployment.decision import CasesBody, Decision, LabelsBody, UnknownId
 from calibrant.deployment.log import DecisionLog
@@ -45,18 +46,6 @@ _KEY = re.compile(rb'"\s*:')
 _Body = TypeVar("_Body", bound=BaseModel)
 _T = TypeVar("_T")
 _Request = tuple[bytes, asyncio.Future[bytes]]
-
-
-class TooLarge(InvalidInput):
-    """A body or a batch beyond the service's limits."""
-
-
-class TooBusy(InvalidInput):
-    """Too many large bodies at once."""
-
-
-class TooSlow(InvalidInput):
-    """A body that did not arrive in time."""
 
 
 class Service:
@@ -99,7 +88,7 @@ class Service:
         body = read_body(content, LabelsBody)
         labels = body.labels
         if len(labels) > self.most_cases:
-            raise TooLarge(f"a request must hold at most {self.most_cases:,} labels, got {len(labels):,}.")
+            raise _too_large(f"a request must hold at most {self.most_cases:,} labels, got {len(labels):,}.")
         return {"new": self.log.label_all(labels, by=body.by or None)}
 
     def find(self, id: str) -> dict[str, Any]:  # noqa: A002
@@ -182,12 +171,12 @@ class Service:
         lists = content.count(b"[") + content.count(b"{")
         if lists > self._most_lists or content.count(b":") > self._most_colons:
             limit = f"a request must hold at most {self.most_cases:,} cases or labels"
-            raise TooLarge(f"{limit}, got many more lists or names.")
+            raise _too_large(f"{limit}, got many more lists or names.")
 
     def _check_number(self, inputs: Any) -> None:
         for rows in inputs.values() if isinstance(inputs, dict) else [inputs]:
             if isinstance(rows, list) and len(rows) > self.most_cases:
-                raise TooLarge(f"a request must hold at most {self.most_cases:,} cases, got {len(rows):,}.")
+                raise _too_large(f"a request must hold at most {self.most_cases:,} cases, got {len(rows):,}.")
 
     def _decide(self, scored: Sequence[Scored | Exception]) -> list[bytes | Exception]:
         batches = [each for each in scored if isinstance(each, Scored)]
@@ -195,8 +184,6 @@ class Service:
         try:
             if batches:
                 decided = iter(self.decider.decide_all(batches))
-        except OutputError as error:
-            decided = repeat(error)
         except Exception as error:  # noqa: BLE001 (the client gets it)
             if len(scored) == 1:
                 return [error]
@@ -232,21 +219,26 @@ class Service:
                     # Checked while it arrives, so that a refused body does not fill the memory first.
                     if size > self.most_bytes:
                         limit = f"the body must have at most {self.most_bytes:,} bytes"
-                        raise TooLarge(f"{limit}, got more. Send fewer cases at once.")
+                        raise _too_large(f"{limit}, got more. Send fewer cases at once.")
                     if size > _LARGE:
                         self._in_flight += size - held
                         held = size
                     if held and self._in_flight > _MOST_IN_FLIGHT * self.most_bytes:
-                        raise TooBusy("too many large bodies are under way. Try again, or send fewer cases at once.")
+                        detail = "too many large bodies are under way. Try again, or send fewer cases at once."
+                        raise Refused(429, "too_busy", detail)
             content = b"".join(parts)
             if not held:
                 return await handle(content)
             async with self._large:
                 return await handle(content)
         except TimeoutError as error:
-            raise TooSlow(f"the body did not arrive within {BODY_S} s.") from error
+            raise Refused(408, "too_slow", f"the body did not arrive within {BODY_S} s.") from error
         finally:
             self._in_flight -= held
+
+
+def _too_large(detail: str) -> Refused:
+    return Refused(413, "too_large", detail)
 
 
 def read_body(content: bytes, kind: type[_Body]) -> _Body:
