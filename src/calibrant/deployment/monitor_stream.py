@@ -21,6 +21,7 @@ from calibrant.deployment.log import DecisionLog
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path
 from calibrant.predictions import Kind, Predictions, Scan, names_or_numbers, prediction_files, read_table, scan
+from calibrant.predictions.columns import Labels
 from calibrant.predictions.core import RIGHT_OR_WRONG, load_part
 from calibrant.predictions.reader import DistinctIds
 from calibrant.predictions.table_files import table_columns
@@ -407,21 +408,23 @@ def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: 
     automate = _read_automate(table, where)
     ids = [unguarded(str(value)) for value in table["id"]]
     class_names = names_or_numbers(rule.class_names, rule.n_classes)
-    if rule.class_names == RIGHT_OR_WRONG and "class" in table:  # a class and a score: any classes
-        class_names = _all_classes(table, labels)
-        predicted = _classes(table["class"], class_names, f"{where}: class")
-    else:
-        predicted = _classes(table["predicted"], names_or_numbers(None, rule.n_classes), f"{where}: predicted")
+    column, classes = "predicted", names_or_numbers(None, rule.n_classes)
+    free = rule.class_names == RIGHT_OR_WRONG and "class" in table  # a class and a score: any classes
+    if free:
+        column, classes = "class", _all_classes(table, labels)
+        class_names = classes
+    predicted = _classes(table[column], classes, f"{where}: {column}", only_names=free)
     truth = np.full(len(ids), -1)
     for column in _TRUTH:
         if column in table:
-            truth = np.array(_classes(table[column], class_names, f"{where}: label"))
+            truth = _classes(table[column], class_names, f"{where}: label", only_names=free)
             break
     order = _label_order(table, truth, where)
     if labels is not None:
         if (truth >= 0).any():
             raise invalid("labels", f"be left out where {where} has labels of its own", str(labels))
-        truth, order = _join_labels(ids, _read_labels(as_path(labels, "labels"), class_names), str(labels))
+        came = _read_labels(as_path(labels, "labels"), class_names, only_names=free)
+        truth, order = _join_labels(ids, came, str(labels))
     try:
         confidence = np.asarray(table["confidence"], dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -520,28 +523,28 @@ def _seconds(moment: datetime | str) -> float:
     return moment.timestamp()
 
 
-def _classes(cells: Iterable[Any], names: tuple[str, ...], where: str) -> list[int]:
-    """Numbers of classes that are named or numbered; -1 for an empty cell."""
-    numbers = {f"{number}{end}": number for number in range(len(names)) for end in ("", ".0")}
-    numbers |= {name: number for number, name in enumerate(names)} | {"": -1, "-1": -1}
-    classes = []
-    for row, cell in enumerate(cells):
-        text = _text(cell)
-        if text not in numbers:
-            got, hint = f"{text[:40]!r} in row {row}", did_you_mean(text, names)
-            raise invalid(where, "be a class of the rule", got, hint)
-        classes.append(numbers[text])
-    return classes
+def _classes(cells: Iterable[Any], names: tuple[str, ...], where: str, *, only_names: bool = False) -> Ints:
+    """Numbers of classes, by the rules of `Labels`; -1 for an empty cell."""
+    texts = [_text(cell) for cell in cells]
+    empty = {"", "-1"}.difference(names)
+    distinct = list(dict.fromkeys(text for text in texts if text not in empty))
+    if not distinct:
+        return np.full(len(texts), -1)
+    place = {text: number for number, text in enumerate(distinct)}
+    places = np.array([place.get(text, 0) for text in texts])
+    classes = Labels(where, names, lambda: distinct, only_names=only_names).codes(distinct, places, 0)
+    return np.where([text in empty for text in texts], -1, classes)
 
 
-def _read_labels(path: Path, names: tuple[str, ...]) -> dict[str, int]:
+def _read_labels(path: Path, names: tuple[str, ...], *, only_names: bool) -> dict[str, int]:
     """Id to class, in the order of the rows. The same label twice counts once; two different ones are refused."""
     table = read_table(path)
     column = next((name for name in _TRUTH if name in table), None)
     if column is None or "id" not in table:
         raise invalid(str(path), "have the columns id and target", ", ".join(table) or "none")
     labels: dict[str, int] = {}
-    for cell, label in zip(table["id"], _classes(table[column], names, f"{path}: label"), strict=True):
+    classes = _classes(table[column], names, f"{path}: label", only_names=only_names).tolist()
+    for cell, label in zip(table["id"], classes, strict=True):
         if label < 0:
             continue
         identity = unguarded(str(cell))
