@@ -267,4 +267,4 @@ def coverage_curve(
     order = np.argsort(-confidence, kind="stable")
     ranked = confidence[order]
     last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True)[: len(ranked)])
-    return ranked[last], last + 1, np.cumsum(wrong[order])[last]
+    return ranked[last], last + 1, np.cumsum(wrong[order], dtype=np.int64)[last]
