@@ -172,11 +172,10 @@ class Database:
     def writing(self) -> Iterator["Connection"]:
         """A transaction that no other writer of this log overlaps; nothing is written if the block raises."""
         with self._turn(), self._transaction() as connection:
-            self.check_file()
             # SQLite's own lock is taken when the transaction begins; elsewhere the lock is that of the one row.
             connection.execute(sqlalchemy().select(tables().about.c.one).with_for_update())
             yield connection
-            # Again, right before the commit: the file may have gone while this waited for the lock or wrote.
+            # Right before the commit: the file may have gone while this waited for the lock or wrote.
             self.check_file()
 
     @contextmanager
@@ -187,7 +186,6 @@ class Database:
                 yield Decisions(lambda statement, values: connection.execute(sqlalchemy().text(statement), values))
             return
         with self.faults(), self._turn():
-            self.check_file()
             if self._appender is None:
                 self._appender = self.engine.raw_connection()
             raw: Any = self._appender.driver_connection
