@@ -117,8 +117,8 @@ class Service:
     def _hand_over(self) -> None:
         """Give waiting requests to idle threads; the event loop calls it, so that no lock is needed."""
         while self._waiting and self._idle:
-            # The thread that worked last: the caches of its core still hold the model. A pool takes its threads in turn,
-            # which costs more for a request of one case.
+            # The thread that worked last: the caches of its core still hold the model. A pool takes its threads in
+            # turn, which costs more for a request of one case.
             self._idle.pop().put(self._waiting.popleft())
 
     def _work(self, mailbox: "SimpleQueue[_Request]") -> None:
