@@ -348,8 +348,8 @@ class RoutingRule(Part):
             raise InvalidInput("This rule was fitted on a class and a score, and these are scores of all classes.")
         if n_classes != self.n_classes:
             raise InvalidInput(
-                f"this rule was made for {self.n_classes} classes and cannot be applied to {n_classes}. "
-                "Fit a rule on predictions with these classes."
+                f"this rule or calibrator was made for {self.n_classes} classes and cannot be applied to {n_classes}. "
+                "Fit one on predictions with these classes."
             )
 
     def decide(self, probabilities: NDArray[np.float64], groups: NDArray[Any] | None = None) -> Routed:
