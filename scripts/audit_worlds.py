@@ -32,8 +32,8 @@ try:
         choose_threshold,
         sample_by_weights,
     )
-    from calibrant.decisions.case_columns import note_weights
     from calibrant.decisions.rule import GroupEvidence
+    from calibrant.decisions.weights import note_weights
     from calibrant.deployment import Stream, promise_capital, read_reference, watch
     from calibrant.deployment.betting import labels_to_notice
 

@@ -205,6 +205,16 @@ def test_a_case_of_an_unknown_group_goes_to_a_person():
         choose_threshold(languages(0), per_group="language", group_confidence="all")
 
 
+def test_groups_that_are_all_too_small_promise_nothing_with_clusters_either():
+    rng = np.random.default_rng(0)
+    extras = {"site": np.arange(60) % 6, "patient": np.arange(60) // 2}
+    chance = rng.uniform(0.5, 1.0, 60)
+    cases = Predictions.from_probabilities(np.stack([chance, 1 - chance], axis=1), np.zeros(60, int), extras=extras)
+    rule = choose_threshold(cases, 0.99, per_group="site", clusters="patient")
+    assert not rule.automates
+    assert (rule.cluster_column, rule.largest_cluster) == ("patient", 2)
+
+
 def test_thresholds_per_group_keep_their_promise_together():
     """Both large groups are just below the target: a threshold for either breaks the promise."""
     broken = 0

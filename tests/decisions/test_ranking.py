@@ -131,7 +131,6 @@ def test_a_score_of_ones_own_ranks_in_python_and_is_never_written(tmp_path):
     with pytest.raises(InvalidInput, match="first_less_third cannot be written to a file, because no file may name"):
         policy.save(tmp_path / "policy.json")
     assert not any(tmp_path.iterdir())
-    assert choose_score(informative(0, 1000), ["probability", lambda p: rank("pnorm4", p)]) != "probability"
     with pytest.raises(InvalidInput, match="must return a finite number for each of the"):
         fit_policy(cases, 0.9, score=lambda probabilities: probabilities)
 

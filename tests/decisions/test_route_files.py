@@ -229,7 +229,7 @@ def test_a_wrong_sum_is_named_by_its_place_in_the_file(tmp_path, logits, block):
 
 
 def test_a_parquet_file_for_another_rule_is_said_to_be_that(tmp_path, logits):
-    with pytest.raises(InvalidInput, match=r"^this rule was made for 3 classes"):
+    with pytest.raises(InvalidInput, match=r"^this rule or calibrator was made for 3 classes"):
         route_file(POLICY, write(tmp_path / "in.parquet", logits, names=("cat", "dog")), tmp_path / "out.csv")
 
 

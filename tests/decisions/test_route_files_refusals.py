@@ -27,7 +27,7 @@ def test_bad_csv(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"logits": np.zeros((2, 4))}, "^this rule was made for 3 classes"),
+        ({"logits": np.zeros((2, 4))}, "^this rule or calibrator was made for 3 classes"),
         ({"logits": np.zeros((2, 3)), "ids": np.arange(1)}, r"ids must have shape \(2,\)"),
         ({"logits": np.zeros((2, 3)), "ids": np.arange(3)}, r"ids must have shape \(2,\)"),
         ({"logits": np.zeros((2, 3)), "ids": np.arange(4).reshape(2, 2)}, r"ids must have shape \(2,\)"),

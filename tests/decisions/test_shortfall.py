@@ -109,8 +109,8 @@ def test_a_split_search_counts_the_cases_that_it_tested():
     rule = choose_threshold(grouped, 0.9, search="split", groups="site", clusters="patient")
     assert rule.automates
     assert rule.clusters == 300
-    with pytest.raises(InvalidInput, match="groups and clusters must name columns"):
-        choose_threshold(grouped, 0.9, search="split", groups=np.arange(2000) % 2)
+    with pytest.raises(InvalidInput, match="groups must name a column"):
+        choose_threshold(grouped, 0.9, groups=np.arange(2000) % 2)
     with pytest.raises(InvalidInput, match="search must be"):
         choose_threshold(grouped, 0.9, search="best")
 

@@ -106,8 +106,8 @@ def test_a_rule_keeps_the_column_and_the_largest_cluster(tmp_path):
     assert (rule.clusters, rule.cluster_column, rule.largest_cluster) == (900, "patient", 10)
     with_rule(rule).save(tmp_path / "policy.json")
     assert Policy.load(tmp_path / "policy.json").rule == rule
-    by_values = choose_threshold(fitted, 0.9, clusters=fitted.extras["patient"])
-    assert by_values.cluster_column == "clusters"
+    with pytest.raises(InvalidInput, match="clusters must name a column"):
+        choose_threshold(fitted, 0.9, clusters=fitted.extras["patient"])
     with pytest.raises(InvalidInput, match="cluster_column"):
         replace(rule, cluster_column=None)
 

@@ -89,6 +89,20 @@ def test_labels_are_taken_in_their_own_order_and_once(tmp_path):
     assert found.label_order.tolist() == [2, 0, 1]
 
 
+def test_labels_are_all_names_or_all_numbers_as_targets_are(tmp_path):
+    """Names that are other classes' numbers must not be mixed up with these, and -1 may be a name."""
+    rule = RoutingRule(0.9, 3, class_names=("1", "2", "3"))
+    decisions = write(tmp_path / "d.csv", f"{HEAD}\nx,auto,0,1,0.99\ny,auto,1,2,0.95\nz,auto,2,3,0.95\n")
+    for text, expected in (("x,1\ny,2\nz,3", [0, 1, 2]), ("x,0\ny,1\nz,2", [0, 1, 2])):
+        found = read_stream(decisions, with_rule(rule), labels=write(tmp_path / "l.csv", f"id,target\n{text}\n"))
+        assert found.targets.tolist() == expected
+    with pytest.raises(InvalidInput, match="label must be class names or class numbers"):
+        read_stream(decisions, with_rule(rule), labels=write(tmp_path / "l.csv", "id,target\nx,1\ny,2\n"))
+    signs = RoutingRule(0.9, 2, class_names=("-1", "1"))
+    text = f"{HEAD},target\nx,auto,0,-1,0.99,-1\ny,auto,1,1,0.95,1\nz,auto,1,1,0.95,\n"
+    assert read_stream(write(tmp_path / "s.csv", text), with_rule(signs)).targets.tolist() == [0, 1, -1]
+
+
 def decisions_with_labels(path, wrong, order, n_labels, *, stamp=None):
     """Automated cases of class 0; the first `n_labels` cases in `order` have a label, with its place or its time."""
     place = np.empty(len(wrong), dtype=int)
@@ -174,13 +188,17 @@ def test_a_label_without_a_time_is_refused(tmp_path, bad):
         ("x,review,1,1,0.95", None, "1 of 1 differ: name the rule that decided"),
         ("x,auto,1,1,0.95\nx,auto,1,1,0.95", None, "ids must be distinct"),
         ("x,maybe,1,1,0.95", None, "decision must be auto or review, got 'maybe' in row 0"),
-        ("x,auto,7,7,0.95", None, "predicted must lie in 0..1"),
-        ("x,auto,one,1,0.95", None, "predicted must be numbers"),
+        ("x,auto,7,7,0.95", None, "predicted must be a class name .* got .7. in row 0"),
+        ("x,auto,one,1,0.95", None, "predicted must be a class name"),
         ("x,auto,1,1,1.5", None, "confidence must lie in 0..1, got 1.5"),
         ("x,auto,1,1", None, "row 0 must have 5 cells"),
         ("x,auto,1,1,0.95", "x,0\nx,1", "not contradict each other, got 0 and 1 for 'x'"),
         ("x,auto,1,1,0.95", "q,0", "none of its 1 labels is of a case that was decided"),
-        ("x,auto,1,1,0.95", "x,dog", "label must be a class of the rule, got 'dog' in row 0"),
+        (
+            "x,auto,1,1,0.95",
+            "x,dog",
+            "label must be a class name .* number in 0..1, got .dog. in row 0",
+        ),
     ],
 )
 def test_bad_files_are_one_line(tmp_path, rows, labels, message):
@@ -268,7 +286,7 @@ def test_a_damaged_part_of_a_folder_is_one_line(rule, cases, tmp_path):
 @pytest.mark.parametrize("predicted", ["0.5", "nan", "1e300"])
 def test_predicted_classes_are_whole_numbers(tmp_path, predicted):
     decisions = write(tmp_path / "d.csv", f"{HEAD}\nx,auto,{predicted},1,0.99\n")
-    with pytest.raises(InvalidInput, match=r"predicted must be numbers of classes, got .* in row 0"):
+    with pytest.raises(InvalidInput, match=r"predicted must be a class name .* in row 0"):
         read_stream(decisions, with_rule(RoutingRule(0.9, 2)))
 
 

@@ -16,7 +16,7 @@ from calibrant.decisions import Policy, RoutingRule, choose_shortlist, choose_th
 from calibrant.decisions.ranking import rank
 from calibrant.deployment import Decider, export_onnx, normalised
 from calibrant.deployment.onnx_export import compare_onnx
-from calibrant.deployment.onnx_file import OUTPUTS, SCORES
+from calibrant.deployment.onnx_file import SCORES
 from calibrant.errors import CheckFailed, InvalidInput
 
 
@@ -52,6 +52,7 @@ def trained(digits):
     return model.eval()
 
 
+OUTPUTS = ("probabilities", "predicted", "automate")
 RULE = RoutingRule(threshold=0.85, n_classes=10, target_accuracy=0.9, confidence=0.95, class_names=tuple("abcdefghij"))
 POLICY = Policy(10, TemperatureScaling.known(2.6, 10), RULE)
 

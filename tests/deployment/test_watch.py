@@ -47,7 +47,7 @@ def test_a_planted_drop_of_accuracy_is_found_and_dated(rule, reference):
 def test_drift_without_labels_is_found_and_named(rule, reference):
     rows = joined(draw(1000, seed=5), draw(1000, seed=6, sharpness=3.0))
     seen = Stream.of_predictions(with_rule(rule), rows)
-    blind = Stream(rule, seen.automate, seen.predicted, seen.confidence, np.full(2000, -1))
+    blind = Stream(with_rule(rule), seen.automate, seen.predicted, seen.confidence, np.full(2000, -1))
     watched = watch(blind, reference=reference)
     assert not watched.broken
     assert {each.about for each in watched.alarms} == {"share automated", "confidence"}
@@ -163,8 +163,10 @@ def test_labels_count_in_the_order_in_which_they_came(rule):
     seen = Stream.of_predictions(with_rule(rule), draw(400, seed=12, flipped=0.1))
     order = np.random.default_rng(0).permutation(400) + 1
     some = np.where(order <= 200, seen.targets, -1)
-    early = watch(Stream(rule, seen.automate, seen.predicted, seen.confidence, some, order)).signals[0]
-    late = watch(Stream(rule, seen.automate, seen.predicted, seen.confidence, seen.targets, order)).signals[0]
+    early = watch(Stream(with_rule(rule), seen.automate, seen.predicted, seen.confidence, some, order)).signals[0]
+    late = watch(Stream(with_rule(rule), seen.automate, seen.predicted, seen.confidence, seen.targets, order)).signals[
+        0
+    ]
     assert late.curve.evidence[: early.cases] == pytest.approx(early.curve.evidence)
 
 
@@ -188,7 +190,7 @@ def test_json_has_places_and_no_curves(rule):
 
 def test_no_labels_is_said(rule):
     seen = Stream.of_predictions(with_rule(rule), draw(50, seed=17))
-    watched = watch(Stream(rule, seen.automate, seen.predicted, seen.confidence, np.full(50, -1)))
+    watched = watch(Stream(with_rule(rule), seen.automate, seen.predicted, seen.confidence, np.full(50, -1)))
     assert "there are no labels of automated cases" in describe(watched)
     assert watched.signals[0].seen is None
 

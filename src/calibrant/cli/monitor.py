@@ -86,7 +86,7 @@ def monitor(
         stream = read_stream(source, decided_by, labels=labels, **read, executor=place, extras=extras)
     stream = stream.select(since=since, until=until, where=chosen)
     cases = None
-    if reference is not None and stream.policy is not None:
+    if reference is not None:
         cases = read_reference(reference, stream.policy, **read)
     watched = watch(stream, reference=cases, groups=groups, level=false_alarms)
     text, content = describe(watched), {**watched.to_dict(), "page": None}

@@ -172,7 +172,7 @@ def _drawn(
 ) -> "tuple[Predictions, Predictions, Callable[[_R], _R]]":
     """The cases, those drawn by a column of weights (all without one), and what notes that in a rule."""
     from calibrant.decisions import sample_by_weights
-    from calibrant.decisions.case_columns import note_weights
+    from calibrant.decisions.weights import note_weights
 
     if weights is None:
         return cases, cases, lambda rule: rule

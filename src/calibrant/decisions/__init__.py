@@ -1,7 +1,6 @@
 """What to automate and what to send to a person: thresholds with a promise, and policies that travel as JSON."""
 
 from calibrant.decisions.binary import BinaryRule, binary_rates, choose_binary_rule
-from calibrant.decisions.case_columns import sample_by_weights
 from calibrant.decisions.certify import certify
 from calibrant.decisions.choose import choose_threshold
 from calibrant.decisions.multilabel import (
@@ -17,6 +16,7 @@ from calibrant.decisions.risk_coverage import cheapest_threshold, read_cost_matr
 from calibrant.decisions.route_files import route_file, route_labels
 from calibrant.decisions.rule import Costs, Evidence, Routed, RoutingRule
 from calibrant.decisions.shortlist import Shortlist, check_shortlist, choose_shortlist
+from calibrant.decisions.weights import sample_by_weights
 
 __all__ = [
     "BinaryRule",

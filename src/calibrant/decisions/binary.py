@@ -38,6 +38,11 @@ class BinaryRates(ShownFields):
     sensitivity_interval: tuple[float, float]
     specificity_interval: tuple[float, float]
 
+    @property
+    def cases(self) -> int:
+        """All cases."""
+        return self.positives + self.negatives
+
 
 def binary_rates(
     predictions: Predictions,
@@ -96,6 +101,13 @@ class BinaryRule(Part):
     """
 
     _what: ClassVar[str] = "binary rule"
+    automates: ClassVar[bool] = True
+    # What only a `RoutingRule` may have.
+    n_classes: ClassVar[int] = 2
+    class_thresholds: ClassVar[None] = None
+    groups: ClassVar[None] = None
+    cluster_column: ClassVar[None] = None
+    largest_cluster: ClassVar[None] = None
 
     low: float
     high: float | None
@@ -130,7 +142,7 @@ class BinaryRule(Part):
             rows += [
                 ("positive cases missed", f"{seen.missed:,} of {seen.positives:,}"),
                 ("negative cases flagged", f"{seen.flagged:,} of {seen.negatives:,}"),
-                ("cases for a person", f"{seen.reviewed:,} of {seen.positives + seen.negatives:,}"),
+                ("cases for a person", f"{seen.reviewed:,} of {seen.cases:,}"),
             ]
         return rows
 

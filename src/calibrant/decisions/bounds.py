@@ -1,7 +1,7 @@
 """Exact binomial bounds (Clopper and Pearson 1934) and how many cases a promise takes."""
 
 import math
-from collections.abc import Callable
+from bisect import bisect_left
 from functools import lru_cache
 from typing import Any
 
@@ -164,12 +164,10 @@ def cases_at_rate(error_rate: float, target_accuracy: float, level: float) -> in
         cases = _cases_with(errors, target_accuracy, level)
         return cases >= MOST_CASES or error_rate * cases <= errors
 
-    if enough(0):
-        return _cases_with(0, target_accuracy, level)
     high = 1
     while not enough(high):
         high *= 2
-    return _cases_with(_first(enough, high // 2, high), target_accuracy, level)
+    return _cases_with(bisect_left(range(high), True, key=enough), target_accuracy, level)
 
 
 @lru_cache(maxsize=4096)
@@ -179,18 +177,4 @@ def _cases_with(errors: int, target_accuracy: float, level: float) -> int:
     def shown(cases: int) -> bool:
         return bool(bdtr(errors, cases, 1.0 - target_accuracy) <= level)
 
-    high = min(max(errors, cases_without_error(target_accuracy, level)), MOST_CASES)
-    while high < MOST_CASES and not shown(high):
-        high = min(2 * high, MOST_CASES)
-    return _first(shown, 0, high)
-
-
-def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The smallest whole number in (low, high] for which a monotone statement holds; `high` if there is none."""
-    while high - low > 1:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle
-    return high
+    return bisect_left(range(MOST_CASES), True, lo=1, key=shown)

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction, number
 from calibrant.decisions.bounds import cases_without_error, error_p_value
-from calibrant.decisions.case_columns import cluster_numbers, column_name
 from calibrant.decisions.certify import Certificate, Starts, at_least, certify, parts_of
 from calibrant.decisions.ranking import GIVEN, Score, choose_score, is_bounded
 from calibrant.decisions.risk_coverage import CostMatrix, check_costs, last_minimum
@@ -26,7 +25,7 @@ from calibrant.decisions.shortfall import (
     supported_accuracy,
 )
 from calibrant.errors import invalid
-from calibrant.metrics.metric import Groups
+from calibrant.metrics.metric import check_clusters
 from calibrant.metrics.subgroups import group_rows
 from calibrant.predictions import Predictions, require_predictions
 
@@ -41,10 +40,10 @@ def choose_threshold(
     *,
     confidence: float = 0.95,
     per_class: bool = False,
-    groups: Groups | None = None,
+    groups: str | None = None,
     per_group: str | None = None,
     group_confidence: Literal["together", "each"] = "together",
-    clusters: Groups | None = None,
+    clusters: str | None = None,
     cost_error: float | None = None,
     cost_review: float | None = None,
     cost_matrix: CostMatrix | None = None,
@@ -70,17 +69,17 @@ def choose_threshold(
         confidence: Probability with which the promise holds.
         per_class: Give each predicted class its own threshold, and promise the target for every class at once; each
             class is tested at (1 - confidence) / K.
-        groups: Name of an extra column, or one value for each case: promise the target for all cases and for every
-            group by itself, with one common threshold, so that nobody needs to know the group of a new case. A group
-            with fewer cases than could ever show the target is promised nothing, and the rule's note says so.
+        groups: Name of an extra column: promise the target for all cases and for every group by itself, with one common
+            threshold, so that nobody needs to know the group of a new case. A group with fewer cases than could ever
+            show the target is promised nothing, and the rule's note says so.
         per_group: Name of an extra column: give each of its groups its own threshold and its own promise. The group of
             a new case must then be known; cases of unknown groups, and of groups with too few cases to promise
             anything, go to a person.
         group_confidence: With `per_group`: "together" if all groups keep their promise with probability `confidence`
             (the level is divided among the groups that have enough cases), "each" if every group does by itself.
-        clusters: Name of an extra column, or one value for each case, that says which cases belong together (images of
-            one patient). The clusters are then the independent draws, cases of one may depend on each other in any way,
-            and no later cluster may have more cases than the largest of these.
+        clusters: Name of an extra column that says which cases belong together (images of one patient). The clusters
+            are then the independent draws, cases of one may depend on each other in any way, and no later cluster may
+            have more cases than the largest of these.
         cost_error: Cost of an automated error. With `cost_review`, of the thresholds that keep the promise the cheapest
             is taken instead of the lowest.
         cost_review: Cost of one review.
@@ -108,6 +107,11 @@ def choose_threshold(
     """
     if (groups is not None) + (per_group is not None) + per_class > 1:
         raise invalid("groups", "be left out with per_class or per_group", "both", "Choose one of the promises.")
+    columns: dict[str, Any] = {"groups": groups, "per_group": per_group, "clusters": clusters}
+    for name, column in columns.items():
+        if not isinstance(column, str | None):
+            hint = "Put the values into a column: Predictions(..., extras={'patient': values})."
+            raise invalid(name, "name a column, which checks and the monitor need as well", "values", hint)
     if per_group is not None and cost_review is not None:
         raise invalid("cost_review", "be left out with per_group", cost_review)
     if group_confidence not in ("together", "each"):
@@ -163,8 +167,8 @@ class _Search:
     confidence: float
     level: float
     per_class: bool
-    groups: Groups | None
-    clusters: Groups | None
+    groups: str | None
+    clusters: str | None
     costs: tuple[float | None, float | None, CostMatrix | None]
     thresholds: Sequence[float] | None
     starts: Starts | None
@@ -193,12 +197,9 @@ class _Search:
         """
         if not self.splits:
             return _Tests(self, predictions).rule()
-        clusters, groups = self.clusters, self.groups
-        if not isinstance(clusters, str | None) or not isinstance(groups, str | None):
-            raise invalid("groups and clusters", "name columns for a search that splits the cases", "values")
         fitting, rest, spent = self.fitting, predictions, ""
         if fitting is None:
-            fitting, rest = predictions.split(_SPENT, seed=self.seed, clusters=clusters)
+            fitting, rest = predictions.split(_SPENT, seed=self.seed, clusters=self.clusters)
             spent = f" {len(fitting):,} other cases were spent to find where to start."
         wanted = self
         if self.score == "auto":
@@ -212,8 +213,6 @@ class _Search:
 
     def run_per_group(self, predictions: Predictions, column: str, *, together: bool) -> RoutingRule:
         """One threshold for each group that has enough cases, tested on its own cases alone."""
-        if self.clusters is not None and not isinstance(self.clusters, str):
-            raise invalid("clusters", "name a column beside per_group", "values")
         shared = replace(self, groups=column).run(predictions)
         rows_of = group_rows(predictions, column)
         # Which groups take part is decided by their numbers of cases alone, never by their labels.
@@ -224,13 +223,13 @@ class _Search:
             own = replace(self, level=self.level / max(len(able), 1))
         thresholds: list[tuple[str, float | None]] = []
         groups: list[GroupEvidence] = []
-        largest = []
+        largest = 0
         for name, rows in rows_of.items():
             cut, counts = None, Evidence.of_counts(len(rows), 0, 0)
             if name in able:
                 rule = own.run(predictions.subset(rows))
                 cut, counts = rule.threshold, rule.evidence or counts
-                largest.append(rule.largest_cluster)
+                largest = max(largest, rule.largest_cluster or 0)
             thresholds.append((name, cut))
             groups.append(GroupEvidence(name, counts.cases, counts.automated, counts.errors, cut is not None))
         totals = [sum(getattr(group, each) for group in groups) for each in ("cases", "automated", "errors")]
@@ -239,7 +238,7 @@ class _Search:
             threshold=None,
             group_thresholds=tuple(thresholds),
             group_evidence=tuple(groups),
-            largest_cluster=max((size for size in largest if size is not None), default=None),
+            largest_cluster=largest or shared.largest_cluster,
             evidence=Evidence.of_counts(*totals),
             costs=None,
             supported=None,
@@ -288,7 +287,7 @@ class _Tests:
             self.groups = dict(group_rows(predictions, search.groups))
         self.clusters = None
         if search.clusters is not None:
-            self.clusters = cluster_numbers(predictions, search.clusters)
+            self.clusters = check_clusters(predictions, search.clusters)
         self.lines = [np.arange(len(predictions))]
         if search.per_class:
             self.lines = [np.flatnonzero(self.routed.predicted == k) for k in range(predictions.n_classes)]
@@ -366,14 +365,14 @@ class _Tests:
                 )
                 for name, rows in self.groups.items()
             ]
-            rule = replace(rule, groups=column_name(search.groups, "groups"), group_evidence=tuple(counts))
+            rule = replace(rule, groups=search.groups, group_evidence=tuple(counts))
             rule = replace(rule, note=f"{rule.note} {self._note_on_groups(rule)}")
         if self.clusters is not None and search.clusters is not None:
             sizes = np.bincount(self.clusters)
             rule = replace(
                 rule,
                 clusters=len(sizes),
-                cluster_column=column_name(search.clusters, "clusters"),
+                cluster_column=search.clusters,
                 largest_cluster=int(sizes.max()),
                 note=f"{rule.note} Cases of one of the {len(sizes):,} clusters may depend on each other.",
             )

@@ -211,7 +211,7 @@ class MultiLabel(Part):
         for label, rule in self.rules:
             seen = rule.evidence
             assert seen is not None
-            review = f"{100 * seen.reviewed / (seen.positives + seen.negatives):.1f} %"
+            review = f"{100 * seen.reviewed / seen.cases:.1f} %"
             shares = (rule.sensitivity, rule.specificity)
             promises = ["not promised" if share is None else f"{100 * share:.6g} %" for share in shares]
             upper = "never" if rule.high is None else f"{rule.high:.4g}"

@@ -19,11 +19,11 @@ from calibrant.checks import whole
 from calibrant.decisions.binary import BinaryRule
 from calibrant.decisions.choose import choose_threshold
 from calibrant.decisions.ranking import Score, score_name
-from calibrant.decisions.rule import Routed, RoutingRule, checked_scores, with_class_names
+from calibrant.decisions.rule import Routed, RoutingRule
 from calibrant.decisions.shortlist import Shortlist
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid, naming
 from calibrant.files import check_format, content_digest, read_json, typed, write_with_digest
-from calibrant.predictions import Kind, Origin, Predictions, in_order_of, require_predictions
+from calibrant.predictions import Kind, Origin, Predictions, require_predictions
 from calibrant.predictions.columns import as_class_names
 from calibrant.predictions.rows import Precision, logits_of, probabilities_of
 from calibrant.tables import Displayed, ShownFields, Table
@@ -80,13 +80,13 @@ class Policy(Displayed):
     def __post_init__(self) -> None:
         """Refuse parts that do not fit together."""
         whole("n_classes", self.n_classes, 2)
-        made_for = {"rule": self.n_classes, "calibrator": self.n_classes}
+        made_for = {}
+        if self.rule is not None:
+            made_for["rule"] = self.rule.n_classes
         if self.calibrator is not None:
             self.calibrator.digest  # noqa: B018 (raises if it is not fitted)
             if self.calibrator.provenance_.kind not in ("confidence", "score"):  # these calibrate one confidence
                 made_for["calibrator"] = self.calibrator.n_classes_
-        if self.rule is not None:
-            made_for["rule"] = getattr(self.rule, "n_classes", 2)
         for part, n_classes in made_for.items():
             if n_classes != self.n_classes:
                 raise invalid(
@@ -130,7 +130,14 @@ class Policy(Displayed):
     @property
     def automates(self) -> bool:
         """Whether any case can be automated."""
-        return isinstance(self.rule, BinaryRule) or (self.rule is not None and self.rule.automates)
+        return self.rule is not None and self.rule.automates
+
+    @property
+    def columns(self) -> set[str]:
+        """Columns of the cases without which the promise cannot be watched: its groups and clusters."""
+        if self.rule is None:
+            return set()
+        return {name for name in (self.rule.groups, self.rule.cluster_column) if name is not None}
 
     @property
     def calibrated(self) -> bool:
@@ -174,17 +181,11 @@ class Policy(Displayed):
 
     def calibrate(self, predictions: Predictions) -> Predictions:
         """Calibrated predictions, in the policy's order of classes."""
-        require_predictions(predictions)
-        predictions = with_class_names(predictions, self.class_names)
-        if predictions.has_all_classes and predictions.n_classes != self.n_classes:
-            raise InvalidInput(
-                f"This policy is for {self.n_classes} classes and cannot be applied to {predictions.n_classes}. "
-                "Fit one on predictions with these classes."
-            )
+        predictions = (self.rule or self.routing).in_own_order(predictions)
         if self.calibrator is None:
-            return in_order_of(self.class_names, predictions, where="predictions")
+            return predictions
         self.refuse_calibrated(predictions.origin)
-        return self.calibrator(in_order_of(self.class_names, predictions, where="predictions"))
+        return self.calibrator(predictions)
 
     def probabilities(
         self, scores: Any, kind: Kind, *, precision: Precision | None = None, first: int = 0
@@ -199,9 +200,7 @@ class Policy(Displayed):
             precision: The type that they came in, if they are held as a wider one.
             first: Number of the first row, for messages.
         """
-        values, precision = checked_scores(scores, kind, precision, first)
-        if values.shape[1] != self.n_classes:
-            raise invalid("scores", f"have the policy's {self.n_classes} classes", values.shape[1])
+        values, precision = self.routing.checked(scores, kind, precision, first)
         if self.calibrator is None:
             return probabilities_of(values, kind)
         self.calibrator.refuse_other_kind(kind)

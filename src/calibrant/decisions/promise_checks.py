@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.decisions.bounds import cluster_interval, interval
-from calibrant.decisions.case_columns import cluster_numbers
 from calibrant.decisions.policy import Policy
 from calibrant.decisions.rule import RoutingRule
 from calibrant.decisions.shortlist import ShortlistCheck, check_shortlist
 from calibrant.errors import InvalidInput
+from calibrant.metrics.metric import check_clusters
 from calibrant.metrics.subgroups import group_rows
 from calibrant.predictions import Predictions, names_or_numbers
 from calibrant.tables import Displayed, ShownFields, Table, plain_table
@@ -113,7 +113,7 @@ def check_promise(rule: RoutingRule, predictions: Predictions, *, confidence: fl
     level = 1.0 - (1.0 - confidence) / len(lines)
     clusters, n_clusters, largest = None, 0, rule.largest_cluster or 1
     if rule.cluster_column is not None:
-        clusters = cluster_numbers(predictions, rule.cluster_column)
+        clusters = check_clusters(predictions, rule.cluster_column)
         sizes = np.bincount(clusters)
         n_clusters, largest = len(sizes), max(largest, int(sizes.max()))
     checks = []

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import as_array, positive
 from calibrant.decisions.bounds import check_numbers, interval
-from calibrant.decisions.rule import Costs, Evidence, Routed, RoutingRule, route_all, told_apart
+from calibrant.decisions.rule import Costs, Evidence, RoutingRule, route_all, told_apart
 from calibrant.errors import invalid
 from calibrant.files import as_path
 from calibrant.predictions import Predictions, names_or_numbers, read_table
@@ -157,7 +157,7 @@ def risk_coverage(
         raise invalid("coverages", "be shares in (0, 1], at least one", coverages)
     costs = check_costs(cost_error, cost_review, cost_matrix, predictions)
     routed = route_all(predictions)
-    thresholds, automated, errors = _curve(routed, predictions)
+    thresholds, automated, errors = coverage_curve(routed.confidence, routed.predicted != predictions.targets)
     cases = len(predictions)
     spent = np.zeros(len(thresholds))
     if costs is not None:
@@ -232,7 +232,7 @@ def cheapest_threshold(
     if costs is None:
         raise invalid("cost_error and cost_review", "be given where nothing is promised", "none")
     routed = route_all(predictions)
-    thresholds, automated, errors = _curve(routed, predictions)
+    thresholds, automated, errors = coverage_curve(routed.confidence, routed.predicted != predictions.targets)
     units = costs.of_rows(predictions.targets, routed.predicted)
     change = costs.of_surest(automated, routed.confidence, units) - costs.review * automated
     best = last_minimum(change)
@@ -260,12 +260,11 @@ def last_minimum(values: NDArray[np.float64]) -> int:
     return len(values) - 1 - int(np.argmin(values[::-1]))
 
 
-def _curve(
-    routed: Routed, predictions: Predictions
+def coverage_curve(
+    confidence: NDArray[np.float64], wrong: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """Every distinct confidence, strictest first, with the cases and the errors at or above it."""
-    order = np.argsort(-routed.confidence, kind="stable")
-    ranked = routed.confidence[order]
-    last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))
-    wrong = (routed.predicted != predictions.targets)[order]
-    return ranked[last], last + 1, np.cumsum(wrong)[last]
+    order = np.argsort(-confidence, kind="stable")
+    ranked = confidence[order]
+    last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True)[: len(ranked)])
+    return ranked[last], last + 1, np.cumsum(wrong[order], dtype=np.int64)[last]

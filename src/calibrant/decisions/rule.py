@@ -240,8 +240,8 @@ class RoutingRule(Part):
                 fraction(name, getattr(self, name))
         known = [value is not None for value in (self.clusters, self.cluster_column, self.largest_cluster)]
         if any(known) and not all(known):
-            wanted = "be given together, or none of them"
-            raise invalid("clusters, cluster_column and largest_cluster", wanted, f"{sum(known)} of them")
+            rule = "be given together, or none of them"
+            raise invalid("clusters, cluster_column and largest_cluster", rule, f"{sum(known)} of them")
         if self.largest_cluster is not None:
             whole("largest_cluster", self.largest_cluster, 1)
 
@@ -306,20 +306,33 @@ class RoutingRule(Part):
             self.decide(block, None if groups is None else groups[rows]) for rows, block in predictions.chunks()
         )
 
-    def probabilities(self, scores: Any, kind: Kind, *, precision: Precision | None = None) -> NDArray[np.float64]:
+    def probabilities(self, scores: Any, kind: Kind) -> NDArray[np.float64]:
         """Check scores and return them as float64 probabilities, shape (n, K).
 
         Each row has the same numbers to the last bit in whatever block it comes: a threshold that is one case's
         confidence must automate that case wherever it appears again.
+        """
+        return probabilities_of(self.checked(scores, kind)[0], kind)
+
+    def checked(
+        self, scores: Any, kind: Kind, precision: Precision | None = None, first: int = 0
+    ) -> tuple[NDArray[np.float64], Precision]:
+        """Scores that are finite and, if they are probabilities, sum to 1, with the precision that they came in.
 
         Args:
             scores: Shape (n, K), NumPy or torch.
             kind: What they are.
             precision: The type that they came in, if they are held as a wider one: how well rows must sum to 1.
+            first: Number of the first row, for messages.
         """
-        values, _ = checked_scores(scores, kind, precision)
+        values, own_precision = as_scores(kind, scores, kind)
+        precision = precision or own_precision
+        tolerance = None
+        if kind != "logits":
+            tolerance = SUM_TOLERANCE[precision]
+        refuse_scores(kind, values, first, tolerance)
         self.check_classes(values.shape[1])
-        return probabilities_of(values, kind)
+        return values, precision
 
     def in_own_order(self, predictions: Predictions, *, where: str = "predictions") -> Predictions:
         """`predictions` in the order of the rule's classes. Other classes are refused."""
@@ -335,8 +348,8 @@ class RoutingRule(Part):
             raise InvalidInput("This rule was fitted on a class and a score, and these are scores of all classes.")
         if n_classes != self.n_classes:
             raise InvalidInput(
-                f"this rule was made for {self.n_classes} classes and cannot be applied to {n_classes}. "
-                "Fit a rule on predictions with these classes."
+                f"this rule or calibrator was made for {self.n_classes} classes and cannot be applied to {n_classes}. "
+                "Fit one on predictions with these classes."
             )
 
     def decide(self, probabilities: NDArray[np.float64], groups: NDArray[Any] | None = None) -> Routed:
@@ -410,39 +423,26 @@ class RoutingRule(Part):
         return f"{self.n_classes} classes"
 
     def _threshold_rows(self) -> list[tuple[str, object]]:
-        if self.class_thresholds is None and self.group_thresholds is None:
-            if self.threshold is None:
-                return [("threshold", "nothing is automated")]
-            scored = ""
-            if self.score != "probability":
-                scored = f" of the score {score_name(self.score)}"
+        scored = ""
+        if self.score != "probability":
+            scored = f" of the score {score_name(self.score)}"
+        if self.threshold is not None:
             return [("threshold", f"{told_apart([self.threshold])[0]}{scored}")]
-        pairs, field = list(self.group_thresholds or ()), "group_thresholds"
+        named, field = self.group_thresholds, "group_thresholds"
         if self.class_thresholds is not None:
             names = names_or_numbers(self.class_names, self.n_classes)
-            pairs, field = list(zip(names, self.class_thresholds, strict=True)), "class_thresholds"
+            named, field = tuple(zip(names, self.class_thresholds, strict=True)), "class_thresholds"
+        if named is None:
+            return [("threshold", "nothing is automated")]
         rows: list[tuple[str, object]] = []
-        for name, value in pairs[:FEW]:
+        for name, value in named[:FEW]:
             text = "never automated"
             if value is not None:
                 text = told_apart([value])[0]
             rows.append((f"threshold of {name}", text))
-        if len(pairs) > FEW:
-            rows.append((f"{len(pairs) - FEW:,} more thresholds", f"see {field}"))
+        if len(named) > FEW:
+            rows.append((f"{len(named) - FEW:,} more thresholds", f"see {field}"))
         return rows
-
-
-def checked_scores(
-    scores: Any, kind: Kind, precision: Precision | None = None, first: int = 0
-) -> tuple[NDArray[np.float64], Precision]:
-    """Scores that are finite and, if they are probabilities, sum to 1, with the precision that they came in."""
-    values, own_precision = as_scores(kind, scores, kind)
-    precision = precision or own_precision
-    tolerance = None
-    if kind != "logits":
-        tolerance = SUM_TOLERANCE[precision]
-    refuse_scores(kind, values, first, tolerance)
-    return values, precision
 
 
 def route_all(predictions: Predictions, score: Score | None = None) -> Routed:

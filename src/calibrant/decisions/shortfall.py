@@ -15,6 +15,7 @@ from calibrant.decisions.bounds import (
     lower_bound,
 )
 from calibrant.decisions.certify import Certificate
+from calibrant.decisions.risk_coverage import coverage_curve
 from calibrant.decisions.rule import RoutingRule, Supported
 
 # With fewer cases than this at a threshold nothing is said about its error rate.
@@ -201,12 +202,8 @@ def note_nothing(rule: RoutingRule, largest_part: float, cases: int, needed: Nee
 
 def few_errors(confidence: NDArray[np.float64], correct: NDArray[np.bool_], target: float, judged: int) -> bool:
     """Whether the most confident of these cases, at least `judged`, have no more errors than the target allows."""
-    order = np.argsort(-confidence, kind="stable")
-    cases = np.arange(1, len(order) + 1)
-    # Equal confidences are automated together.
-    last = np.append(np.diff(confidence[order]) != 0, True)[: len(order)]
-    few = np.cumsum(~correct[order]) <= (1.0 - target) * cases
-    return bool((few & last & (cases >= judged)).any())
+    _, cases, errors = coverage_curve(confidence, ~correct)
+    return bool(((errors <= (1.0 - target) * cases) & (cases >= judged)).any())
 
 
 def note_on_groups(rule: RoutingRule, fewest: int, price: int, failing: list[str]) -> str:

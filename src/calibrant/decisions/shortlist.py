@@ -98,26 +98,18 @@ class Shortlist(Part):
         """The listed classes of each row by name, best first. With the scores of `candidates` pass their names."""
         if called is None:
             called = np.array(names_or_numbers(self.class_names, self.n_classes), dtype=object)
-        mask = self.within(scores)
-        # Only what is listed is sorted: few of many classes are. The sort is stable, so that the lower class is first.
-        rows, classes = np.nonzero(mask)
-        order = np.lexsort((-scores[rows, classes], rows))
-        listed = np.broadcast_to(called, mask.shape)[rows[order], classes[order]].tolist()
-        ends = np.cumsum(mask.sum(axis=1)).tolist()
-        return [listed[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        names = np.broadcast_to(called, scores.shape)
+        return [names[row, classes].tolist() for row, classes in enumerate(best_first(self.within(scores), scores))]
 
     def check_fits(self, rule: RoutingRule) -> None:
         """Refuse a rule with other classes or thresholds: it sends other cases to a person."""
-        hint = "Choose the shortlist with this rule."
-        if self.n_classes != rule.n_classes:
-            raise invalid("n_classes of the shortlist", f"be the rule's ({rule.n_classes})", self.n_classes, hint)
-        if self.class_names != rule.class_names:
-            theirs = shortened(rule.class_names or ("none",))
-            ours = shortened(self.class_names or ("none",))
-            raise invalid("class_names of the shortlist", f"be the rule's ({theirs})", ours, hint)
         reader = self.reader()
-        if not np.array_equal(reader.thresholds, rule.thresholds) or reader.score != rule.score:
-            raise invalid("thresholds of the shortlist", "be the rule's", "those of another rule or of none", hint)
+        for name in ("n_classes", "class_names", "thresholds", "score"):
+            ours, theirs = getattr(reader, name), getattr(rule, name)
+            if not np.array_equal(ours, theirs):
+                ours, theirs = (shortened([str(value) for value in np.atleast_1d(part)]) for part in (ours, theirs))
+                hint = "Choose the shortlist with this rule."
+                raise invalid(f"{name} of the shortlist", f"be the rule's ({theirs})", ours, hint)
 
     def reader(self) -> RoutingRule:
         """A rule that sends to a person what the promise is for; it also checks scores."""
@@ -141,6 +133,15 @@ class Shortlist(Part):
 
     def _heading(self) -> str:
         return f"{self.n_classes} classes"
+
+
+def best_first(listed: NDArray[np.bool_], scores: NDArray[np.float64]) -> list[list[int]]:
+    """The numbers of the listed classes of each row, best first, the lower class first of equals."""
+    # Only what is listed is sorted: few of many classes are. The sort is stable, so that the lower class is first.
+    rows, classes = np.nonzero(listed)
+    ordered = classes[np.lexsort((-scores[rows, classes], rows))].tolist()
+    ends = np.cumsum(listed.sum(axis=1)).tolist()
+    return [ordered[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def choose_shortlist(

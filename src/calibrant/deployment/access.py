@@ -13,17 +13,23 @@ from urllib.parse import urlsplit
 from calibrant.errors import invalid, one_line
 from calibrant.files import reading
 
-_Scope = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Observe = Callable[[_Scope, int, float], None]
-App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Observe = Callable[[Scope, int, float], None]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _CLIENT_LEFT = 499
 # What is answered without a token: whether the service works, and files without data.
 _OPEN = ("/health", "/review", "/review.js", "/review.css", "/review.ico")
 # A token of 16 characters cannot be guessed over a network; one of more than 512 is some other file.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
+
+
+# The rest of the body is not read, so the connection cannot be used again.
+_CLOSED = (400, 401, 403, 408, 413, 415, 429)
+# When a client may ask again after 429 and 503. The service has waited for a locked log already.
+_RETRY_S = 5
 
 
 class Refused(Exception):
@@ -34,6 +40,20 @@ class Refused(Exception):
         self.status = status
         self.error = error
         self.detail = detail
+
+
+def problem(status: int, error: str, detail: str) -> Any:
+    """The answer to a request that is refused or fails: JSON and the headers that the status needs."""
+    from starlette.responses import JSONResponse
+
+    headers = {}
+    if status in _CLOSED:
+        headers["connection"] = "close"
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if status in (429, 503):
+        headers["retry-after"] = str(_RETRY_S)
+    return JSONResponse({"error": error, "detail": detail}, status, headers)
 
 
 class Access:
@@ -61,7 +81,7 @@ class Access:
         self.any_address = any_address
         self.token = token
 
-    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
@@ -80,14 +100,7 @@ class Access:
             self.check(scope["method"], scope["path"], _headers(scope["headers"]))
             await self.app(scope, receive, send_and_note)
         except Refused as refused:
-            from starlette.responses import JSONResponse
-
-            body = {"error": refused.error, "detail": refused.detail}
-            # The body is not read, so the connection cannot be used again.
-            headers = {"connection": "close"}
-            if refused.status == 401:
-                headers["www-authenticate"] = "Bearer"
-            await JSONResponse(body, refused.status, headers)(scope, receive, send_and_note)
+            await problem(refused.status, refused.error, refused.detail)(scope, receive, send_and_note)
         finally:
             self.observe(scope, status, perf_counter() - begun)
 

@@ -2,14 +2,13 @@
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence, Sized
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from calibrant.deployment.decision import COLUMNS
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, importing, invalid, one_line
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 # How long a transaction waits for other writers of the same SQLite file, and for a free connection. A client of the
 # service waits as long before it gets 503.
 _PATIENCE_S = 15
+_WAIT = f"PRAGMA busy_timeout = {_PATIENCE_S * 1000}"
 # Of 4 kB each.
 _PAGES_IN_WAL = 8000
 
@@ -41,7 +41,6 @@ def tables() -> SimpleNamespace:
     # MySQL cannot index text without a length.
     key, digest, time = sa.String(256), sa.String(64), sa.BigInteger()
     number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-    simple: dict[Any, Any] = {str: sa.Text(), int: sa.Integer(), float: sa.Double(), bool: sa.Boolean()}
 
     def column(name: str, kind: Any, *more: Any, **options: Any) -> Any:
         return sa.Column(name, kind, *more, **{"nullable": False, **options})
@@ -69,7 +68,12 @@ def tables() -> SimpleNamespace:
         column("id", key, unique=True),
         column("time", time),
         column("policy", digest),
-        *(column(name, simple.get(kind, sa.Text())) for name, kind in COLUMNS.items() if name != "id"),
+        column("predicted", sa.Integer()),
+        column("confidence", sa.Double()),
+        column("automate", sa.Boolean()),
+        column("shortlist", sa.Text()),
+        column("reason", sa.Text()),
+        column("extras", sa.Text()),
     )
     labels = sa.Table(
         "calibrant_labels",
@@ -103,11 +107,11 @@ class Database:
 
     With SQLite they also survive the death of the machine, and every transaction is refused if the path no longer leads
     to the file that was opened: nobody who opens the path would find what is written to a deleted or moved file. A
-    database that must not be new (`create`) keeps its mode, because it may not be a log. If all of the most
-    `connections` are in use, a caller waits, and is then refused.
+    database that must not be new (`create`) keeps its mode, because it may not be a log. If all connections are in
+    use, a caller waits, and is then refused.
     """
 
-    def __init__(self, url: "URL", *, create: bool, connections: int = 15) -> None:
+    def __init__(self, url: "URL", *, create: bool) -> None:
         sa = sqlalchemy()
         self.url = url
         self._file: Path | None = None
@@ -123,8 +127,6 @@ class Database:
             self.engine: Engine = sa.create_engine(
                 url,
                 pool_pre_ping=self._file is None,
-                pool_size=min(connections, 5),
-                max_overflow=max(connections - 5, 0),
                 pool_timeout=_PATIENCE_S,
             )
         if self._file is not None:
@@ -170,11 +172,10 @@ class Database:
     def writing(self) -> Iterator["Connection"]:
         """A transaction that no other writer of this log overlaps; nothing is written if the block raises."""
         with self._turn(), self._transaction() as connection:
-            self.check_file()
             # SQLite's own lock is taken when the transaction begins; elsewhere the lock is that of the one row.
             connection.execute(sqlalchemy().select(tables().about.c.one).with_for_update())
             yield connection
-            # Again, right before the commit: the file may have gone while this waited for the lock or wrote.
+            # Right before the commit: the file may have gone while this waited for the lock or wrote.
             self.check_file()
 
     @contextmanager
@@ -182,16 +183,15 @@ class Database:
         """The same for new decisions alone. SQLite is used without SQLAlchemy, which costs three times as much."""
         if self._file is None:
             with self.writing() as connection:
-                yield _ServerDecisions(connection)
+                yield Decisions(lambda statement, values: connection.execute(sqlalchemy().text(statement), values))
             return
         with self.faults(), self._turn():
-            self.check_file()
             if self._appender is None:
                 self._appender = self.engine.raw_connection()
             raw: Any = self._appender.driver_connection
             raw.execute("BEGIN IMMEDIATE")
             try:
-                yield _SqliteDecisions(raw)
+                yield Decisions(partial(_run_sqlite, raw))
                 self.check_file()
                 raw.execute("COMMIT")
             finally:
@@ -226,14 +226,14 @@ class Database:
             raw: Any = connection.driver_connection
             raw.execute("PRAGMA busy_timeout = 0")
             try:
-                raw.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError:
-                return  # somebody writes right now
-            try:
-                (version,) = raw.execute("PRAGMA user_version").fetchone()
-                raw.execute(f"PRAGMA user_version = {version}")
-                raw.execute("COMMIT")
+                with suppress(sqlite3.OperationalError):  # somebody writes right now
+                    raw.execute("BEGIN IMMEDIATE")
+                if raw.in_transaction:
+                    (version,) = raw.execute("PRAGMA user_version").fetchone()
+                    raw.execute(f"PRAGMA user_version = {version}")
+                    raw.execute("COMMIT")
             finally:
+                raw.execute(_WAIT)
                 if raw.in_transaction:
                     raw.execute("ROLLBACK")
 
@@ -290,53 +290,42 @@ class Database:
             raise InvalidInput(message) from error
 
 
-class _ServerDecisions:
-    """The decisions of a log inside a transaction."""
+class Decisions:
+    """The decisions of a log inside a transaction, in SQL that every database understands.
 
-    def __init__(self, connection: "Connection") -> None:
-        self._connection = connection
-        self._table = tables().decisions
+    `run` executes a statement with values by name, or with a list of them.
+    """
 
-    def known(self, ids: Sequence[str]) -> set[str]:
-        """Those of the ids that were decided before."""
-        key = self._table.c.id
-        return set(self._connection.execute(sqlalchemy().select(key).where(key.in_(ids))).scalars())
-
-    def last(self) -> int:
-        return last_number(self._connection, self._table)
-
-    def insert(self, rows: list[dict[str, Any]]) -> None:
-        """Add rows, which have the same columns in the same order."""
-        self._connection.execute(self._table.insert(), rows)
-
-
-class _SqliteDecisions:
-    """The same without SQLAlchemy."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, run: Callable[[str, Any], Iterable[Any]]) -> None:
+        self._run = run
         self._table = tables().decisions.name
 
     def known(self, ids: Sequence[str]) -> set[str]:
-        query = f"SELECT id FROM {self._table} WHERE id IN ({_marks(ids)})"  # noqa: S608 (no value is in it)
-        return {name for (name,) in self._connection.execute(query, ids)}
+        """Those of the ids that were decided before."""
+        values = {f"id{number}": name for number, name in enumerate(ids)}
+        query = f"SELECT id FROM {self._table} WHERE id IN ({_marks(values)})"  # noqa: S608 (no value is in it)
+        return {name for (name,) in self._run(query, values)}
 
     def last(self) -> int:
+        """The number of the last decision; 0 if there is none."""
         query = f"SELECT max(sequence) FROM {self._table}"  # noqa: S608 (no value is in it)
-        (number,) = self._connection.execute(query).fetchone()
+        ((number,),) = self._run(query, {})
         return number or 0
 
     def insert(self, rows: list[dict[str, Any]]) -> None:
+        """Add rows, which have the same columns."""
         names = ", ".join(rows[0])
-        statement = f"INSERT INTO {self._table} ({names}) VALUES ({_marks(rows[0])})"  # noqa: S608 (no value is in it)
-        self._connection.executemany(statement, [tuple(row.values()) for row in rows])
+        self._run(f"INSERT INTO {self._table} ({names}) VALUES ({_marks(rows[0])})", rows)  # noqa: S608 (likewise)
 
 
-Decisions = _ServerDecisions | _SqliteDecisions
+def _marks(names: Iterable[str]) -> str:
+    return ", ".join(f":{name}" for name in names)
 
 
-def _marks(values: Sized) -> str:
-    return ", ".join("?" * len(values))
+def _run_sqlite(connection: sqlite3.Connection, statement: str, values: Any) -> Iterable[Any]:
+    if isinstance(values, list):
+        return connection.executemany(statement, values)
+    return connection.execute(statement, values)
 
 
 def last_number(connection: "Connection", table: Any) -> int:
@@ -359,7 +348,7 @@ def _set_up_sqlite(connection: Any, _: Any, *, create: bool) -> None:
         # Python's module would begin transactions on its own, after reading: too late for the lock.
         connection.isolation_level = None
         # First of all, because another process may be changing the mode of a new file.
-        connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_S * 1000}")
+        connection.execute(_WAIT)
         if create:
             connection.execute("PRAGMA journal_mode = WAL")
         # The file is brought up to date less often than by default, so that fewer commits wait for that.

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from calibrant.decisions import Policy, PolicyLike
 from calibrant.decisions.policy import as_policy
 from calibrant.decisions.ranking import score_name
+from calibrant.decisions.shortlist import best_first
 from calibrant.deployment.decision import Decision, Extra
 from calibrant.deployment.log import DecisionLog
-from calibrant.deployment.networks import Arrays, Score, arrange, prepare, torch_scores, weights_digest
+from calibrant.deployment.networks import Arrays, Score, TorchModel, arrange, weights_digest
 from calibrant.deployment.onnx_file import Contents, Judged, open_onnx
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import CalibrantError, invalid
 from calibrant.predictions import names_or_numbers
 
 if TYPE_CHECKING:
@@ -72,11 +73,9 @@ class Decider:
         log: DecisionLog | str | Path | None = None,
         outside: Outside = "refuse",
     ) -> None:
-        network, specs, n_classes = prepare(model, example, ranges)
-        contents = Contents(
-            inputs=specs, network=weights_digest(model), policy=policy_for(n_classes, policy, class_names)
-        )
-        self._set(contents, torch_scores(network, specs), log, outside)
+        score = TorchModel(model, example, ranges)
+        applied = policy_for(score.n_classes, policy, class_names)
+        self._set(Contents(inputs=score.specs, network=weights_digest(model), policy=applied), score, log, outside)
 
     @property
     def policy(self) -> Policy:
@@ -137,7 +136,7 @@ class Decider:
             extras: Other facts about each case, such as groups, for the log.
         """
         (decisions,) = self.decide_all([self.scored(inputs, ids=ids, extras=extras)])
-        if isinstance(decisions, InvalidInput):
+        if isinstance(decisions, CalibrantError):
             raise decisions
         return decisions
 
@@ -163,7 +162,7 @@ class Decider:
                     arrays[spec.name] = arrays[spec.name].clip(math.ceil(spec.low), math.floor(spec.high))
         return Scored(self.score(arrays), ids, extras, outside)
 
-    def decide_all(self, batches: "Sequence[Scored]") -> list[list[Decision] | InvalidInput]:
+    def decide_all(self, batches: "Sequence[Scored]") -> list[list[Decision] | CalibrantError]:
         """Decide about several batches, each all or none; the second half of `decide`.
 
         Together they cost little more than one: the policy works on all of their scores at once, which does not change
@@ -225,16 +224,13 @@ class Decider:
         return reasons
 
     def _lists(self, judged: Judged, outside: list[int]) -> list[tuple[int, ...]]:
-        """Numbers of the listed classes of each case, most probable first, the lower class first of equals."""
+        """Numbers of the listed classes of each case, most probable first."""
         mask, probabilities = judged.listed, judged.probabilities
         if mask is None or self.policy.shortlist is None:
             return [()] * len(probabilities)
         # A case outside the ranges goes to a person, and gets a list like every case that does.
         mask[outside] = self.policy.shortlist.within(probabilities[outside])
-        rows, classes = np.nonzero(mask)
-        ordered = classes[np.lexsort((-probabilities[rows, classes], rows))].tolist()
-        ends = np.cumsum(mask.sum(axis=1)).tolist()
-        return [tuple(ordered[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+        return list(map(tuple, best_first(mask, probabilities)))
 
     def _reason(self, predicted: int, confidence: float, rank: float) -> str:
         if not self._automates:

@@ -1,6 +1,7 @@
 """What the service takes, decides and keeps: requests, decisions and labels, and how a log stores them.
 
-A new field of a decision is added to `Decision` here and filled in by `Decider`; the log and the answers follow.
+A new field of a decision is added to `Decision` and its row here, to the table of the log in `database.py`, and filled
+in by `Decider`.
 """
 
 import json
@@ -9,7 +10,7 @@ import re
 import time as clock
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
@@ -26,6 +27,7 @@ _LONGEST_ID = 256
 # A monitor must be able to hold a column of them in memory.
 _LONGEST_EXTRA = 1000
 _MOST_EXTRAS = 100
+_ENCODER = json.JSONEncoder(allow_nan=False, default=int)
 # What no database holds: a zero, which ends text in C, and lone surrogates, which have no encoding.
 _UNSTORABLE = re.compile("[\\0\ud800-\udfff]")
 # Control characters, line separators and changes of direction would let an id look like another one.
@@ -164,28 +166,23 @@ class Decision(ShownFields):
             raise invalid("predicted", f"lie in 0..{n_classes - 1}", self.predicted)
         if not 0 <= self.confidence <= 1:
             raise invalid("confidence", "lie in 0..1", self.confidence)
+        # Most are empty, and encoding them would take a fifth of the time of a logged batch.
+        shortlist, extras = "[]", "{}"
+        if self.shortlist:
+            shortlist = _ENCODER.encode(self.shortlist)
         if self.extras:
             _check_extras(self.extras)
-        row = dict(vars(self))
+            extras = _ENCODER.encode(dict(self.extras))
         # NumPy's numbers are no numbers for a database.
-        for name, kind in _SIMPLE:
-            row[name] = kind(row[name])
-        for name in _AS_JSON:
-            value = row[name]
-            if not value and type(value) in _EMPTY:
-                row[name] = _EMPTY[type(value)]
-            else:
-                row[name] = _ENCODER.encode(dict(value) if isinstance(value, Mapping) else value)
-        return row
-
-
-COLUMNS = {each.name: each.type for each in fields(Decision)}
-"""Fields of a decision and their types. A log has a column for each; those of no simple type are JSON."""
-# Most shortlists and extras are empty, and an encoder with options is made once: both are a fifth of a logged batch.
-_EMPTY: dict[type, str] = {dict: "{}", tuple: "[]"}
-_ENCODER = json.JSONEncoder(allow_nan=False, default=int)
-_SIMPLE = tuple((name, kind) for name, kind in COLUMNS.items() if kind in (str, int, float, bool))
-_AS_JSON = tuple(COLUMNS.keys() - dict(_SIMPLE).keys())
+        return {
+            "id": self.id,
+            "predicted": int(self.predicted),
+            "confidence": float(self.confidence),
+            "automate": bool(self.automate),
+            "shortlist": shortlist,
+            "reason": self.reason,
+            "extras": extras,
+        }
 
 
 def check_names(names: Collection[str]) -> None:
@@ -282,13 +279,20 @@ class Logged(Decision):
     @classmethod
     def from_row(cls, row: Any) -> Self:
         """The decision in a row of the joined tables."""
-        values = {each.name: getattr(row, each.name) for each in fields(cls)}
         with undamaged():
-            for name in _AS_JSON:
-                values[name] = json.loads(values[name])
-            values["shortlist"] = tuple(values["shortlist"])
-            values["time"] = datetime.fromtimestamp(row.time / 1e6, UTC)
-        return cls(**values)
+            return cls(
+                row.id,
+                row.predicted,
+                row.confidence,
+                row.automate,
+                tuple(json.loads(row.shortlist)),
+                row.reason,
+                json.loads(row.extras),
+                sequence=row.sequence,
+                time=datetime.fromtimestamp(row.time / 1e6, UTC),
+                policy=row.policy,
+                target=row.target,
+            )
 
     def to_dict(self, class_names: Sequence[str]) -> dict[str, Any]:
         """Plain JSON values, classes by name."""

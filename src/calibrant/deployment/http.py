@@ -26,7 +26,17 @@ from pydantic import BaseModel
 from calibrant import __version__
 from calibrant.checks import whole
 from calibrant.defaults import MOST_BYTES, MOST_CASES
-from calibrant.deployment.access import Access, is_loopback, read_token
+from calibrant.deployment.access import (
+    Access,
+    App,
+    Receive,
+    Refused,
+    Scope,
+    Send,
+    is_loopback,
+    problem,
+    read_token,
+)
 from calibrant.deployment.decider import Decider
 from calibrant.deployment.decision import (
     CasesBody,
@@ -40,10 +50,11 @@ from calibrant.deployment.decision import (
     Problem,
     UnknownId,
 )
+from calibrant.deployment.log import DecisionLog
 from calibrant.deployment.onnx_file import library
 from calibrant.deployment.prometheus import CONTENT_TYPE, FOLDER
 from calibrant.deployment.review import ICON, PAGE_POLICY, Review, asset
-from calibrant.deployment.service import Service, TooBusy, TooLarge, TooSlow
+from calibrant.deployment.service import Service
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid, one_line, our_fault
 
 if TYPE_CHECKING:
@@ -52,13 +63,8 @@ if TYPE_CHECKING:
 _GRACE_S = 30
 # Names the settings of a worker in its environment.
 _WORKER = "CALIBRANT_SERVE_WORKER"
-# When a client may ask again after 503. The service has waited for a locked log already.
-_RETRY_S = 5
 # Status and the word for programs of each error.
 _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
-    (TooLarge, 413, "too_large"),
-    (TooBusy, 429, "too_busy"),
-    (TooSlow, 408, "too_slow"),
     (DuplicateId, 409, "duplicate_id"),
     (ContradictingLabel, 409, "contradicting_label"),
     (UnknownId, 404, "unknown_id"),
@@ -89,8 +95,8 @@ class Settings:
     parent: int  # the process that ends its workers
 
 
-def create_app(settings: Settings) -> "FastAPI":
-    """The service as an ASGI application; `serve_model` runs it."""
+def create_app(settings: Settings) -> tuple[Access, DecisionLog | None]:
+    """The service as an ASGI application, which `serve_model` runs, and its log."""
     fastapi = library("fastapi", "serve")
     responses = library("fastapi.responses", "serve")
     token = None
@@ -133,9 +139,6 @@ def create_app(settings: Settings) -> "FastAPI":
 
     # FastAPI reads annotations, and the class exists only if the extra is installed.
     decide.__annotations__["request"] = label.__annotations__["request"] = fastapi.Request
-    # Decisions are asked for most of all, so this route comes first and does not take FastAPI's way through
-    # dependencies; the second one of the same path describes it.
-    app.add_route("/decisions", _answering(decide), methods=["POST"], include_in_schema=False)
     with_body = (408, 413, 415, 422, 429)
     _route(app, decide, "POST", "/decisions", DecisionsAnswer, (*with_body, 409, 503), body=CasesBody)
     _route(app, label, "POST", "/labels", LabelsAnswer, (*with_body, 404, 409, 503), body=LabelsBody)
@@ -146,15 +149,28 @@ def create_app(settings: Settings) -> "FastAPI":
         pages |= _review_pages(Review(decider, settings.audit, settings.key, settings.pictures), service.for_log)
     for path, handler in pages.items():
         app.get(path, include_in_schema=False)(_answering(handler))
-    observe = partial(_observe, service, settings.access_log)
-    app.add_middleware(
-        Access, hosts=settings.allowed_hosts, any_address=settings.any_address, token=token, observe=observe
-    )
     app.add_exception_handler(library("starlette.exceptions", "serve").HTTPException, _answer_http)
-    app.state.log = decider.log
+    observe = partial(_observe, service, settings.access_log)
     # What was loaded stays, so that garbage collection need not look at it again and again.
     gc.freeze()
-    return app
+    hosts, any_address = settings.allowed_hosts, settings.any_address
+    guarded = Access(_with_short_cut(app, decide), hosts=hosts, any_address=any_address, token=token, observe=observe)
+    return guarded, decider.log
+
+
+def _with_short_cut(app: "FastAPI", decide: Callable[..., Awaitable[Any]]) -> App:
+    """The application, in which requests for decisions, the most frequent ones, do not take FastAPI's longer way."""
+    request = library("fastapi", "serve").Request
+    answer = _answering(decide)
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        if (scope.get("method"), scope.get("path")) != ("POST", "/decisions"):
+            await app(scope, receive, send)
+            return
+        response = await answer(request(scope, receive, send))
+        await response(scope, receive, send)
+
+    return application
 
 
 def _review_pages(review: Review, pool: Executor) -> dict[str, Callable[..., Awaitable[Any]]]:
@@ -237,18 +253,14 @@ def _answering(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitabl
             return await handler(*arguments, **named)
         except gone:
             return responses.Response(status_code=400)  # nobody gets it
+        except Refused as error:
+            return problem(error.status, error.error, error.detail)
         except Exception as error:  # noqa: BLE001 (the client gets it)
             for kind, status, name in _ERRORS:
                 if isinstance(error, kind):
-                    headers = {}
-                    if status in (429, 503):
-                        headers["retry-after"] = str(_RETRY_S)
-                    if status in (408, 413, 429):
-                        headers["connection"] = "close"  # the rest of the body is not read
-                    return responses.JSONResponse({"error": name, "detail": one_line(error)}, status, headers)
+                    return problem(status, name, one_line(error))
             sys.stderr.write(f"calibrant: {our_fault(error)}\n")
-            detail = "this is a fault of the service; nothing was decided."
-            return responses.JSONResponse({"error": "internal", "detail": detail}, 500)
+            return problem(500, "internal", "this is a fault of the service; nothing was decided.")
 
     return answer
 
@@ -334,11 +346,11 @@ def serve_model(
             "timeout_graceful_shutdown": _GRACE_S,
         }
         # With several workers, too: what is wrong with the arguments is an error of this process.
-        app = create_app(settings)
+        app, decisions = create_app(settings)
         if ready is not None:
             ready(f"http://{address[0]}:{address[1]}")
         if workers > 1:
-            _close(app)
+            _close(decisions)
             os.environ |= {_WORKER: json.dumps(asdict(settings)), FOLDER: counts}
             run = uvicorn.Config("calibrant.deployment.http:worker_app", factory=True, workers=workers, **config)
             library("uvicorn.supervisors", "serve").Multiprocess(run, sockets=[listening]).run()
@@ -347,15 +359,15 @@ def serve_model(
         # uvicorn raises the signal again after its graceful stop, and the exit code would be that of a crash.
         server.capture_signals = lambda: _signals(server.handle_exit)
         server.run(sockets=[listening])
-        _close(app)
+        _close(decisions)
 
 
-def _close(app: "FastAPI") -> None:
-    if app.state.log is not None:
-        app.state.log.close()
+def _close(log: DecisionLog | None) -> None:
+    if log is not None:
+        log.close()
 
 
-def worker_app() -> "FastAPI":
+def worker_app() -> Access:
     """The application in a process that `serve_model` started."""
     settings = Settings(**json.loads(os.environ[_WORKER]))
 
@@ -365,7 +377,7 @@ def worker_app() -> "FastAPI":
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    return create_app(settings)
+    return create_app(settings)[0]
 
 
 def _listen(host: str, port: int, *, with_token: bool) -> socket.socket:

@@ -89,8 +89,6 @@ class DecisionLog:
             if not path.parent.is_dir():
                 raise invalid("decision log", "lie in a folder that exists", str(path))
         self._database = Database(url, create=model is not None)
-        # A check is answered while every other connection waits for a lock.
-        self._for_checks = Database(url, create=False, connections=1)
         self.write_seconds = 0.0  # how long the last write took
         self._queue: list[_Waiting] = []
         self._lock = threading.Lock()  # of the queue
@@ -98,7 +96,6 @@ class DecisionLog:
         try:
             self._open(model, n_classes, class_names)
             self._database.keep_file()
-            self._for_checks.keep_file()
         except BaseException:
             self.close()
             raise
@@ -145,7 +142,6 @@ class DecisionLog:
     def close(self) -> None:
         """Close the connections; what was appended is on disk already."""
         self._database.close()
-        self._for_checks.close()
 
     def __enter__(self) -> Self:
         return self
@@ -163,9 +159,9 @@ class DecisionLog:
 
         Unlike everything else, this does not wait for those who write.
         """
-        with self._for_checks.reading() as connection:
+        with self._database.reading() as connection:
             number = last_number(connection, tables().decisions)
-        self._for_checks.try_writing()
+        self._database.try_writing()
         return number
 
     # -- decisions ------------------------------------------------------------------------------------------------
@@ -203,8 +199,8 @@ class DecisionLog:
 
     def append_all(
         self, batches: Sequence[Sequence[Decision]], *, policy: str = "", time: datetime | None = None
-    ) -> list[InvalidInput | None]:
-        """Add several batches, each all or none, and return why each was refused, or None.
+    ) -> list[CalibrantError | None]:
+        """Add several batches, each all or none, and return why each was refused or not written, or None.
 
         Batches of several threads that arrive while another is written share one transaction: a commit waits for the
         disk, and so they wait together.
@@ -219,14 +215,11 @@ class DecisionLog:
                 queue, self._queue = self._queue, []
             if queue:
                 self._write(queue)
-        for batch in waiting:
-            if batch.failure is not None:
-                raise batch.failure
         return [batch.fault for batch in waiting]
 
     def _write(self, queue: "list[_Waiting]") -> None:
         begun = perf_counter()
-        failure: CalibrantError | None = None
+        failure: CalibrantError | None = OutputError("the decision log was not written.")
         try:
             with self._database.appending() as decisions:
                 _refuse_known(decisions, queue)
@@ -235,10 +228,12 @@ class DecisionLog:
                     row["sequence"] = sequence
                 if rows:
                     decisions.insert(rows)
+            failure = None
         except CalibrantError as error:
             failure = error
-        for batch in queue:
-            batch.failure = failure
+        finally:
+            for batch in queue:
+                batch.fault = batch.fault or failure
         self.write_seconds = perf_counter() - begun
 
     def decisions(
@@ -343,8 +338,7 @@ class DecisionLog:
             keep: Names of other extras to keep.
         """
         sa, table, labels = sqlalchemy(), tables().decisions, tables().labels
-        rules = [policy.rule for policy in self.policies().values()]
-        names = {*keep, *(getattr(rule, name, None) for rule in rules for name in ("groups", "cluster_column"))}
+        names = set(keep).union(*(policy.columns for policy in self.policies().values()))
         old = sa.and_(table.c.time < microseconds(before), table.c.id.not_like(f"{_PURGED}%"))
         query = sa.select(table.c.sequence, table.c.id, table.c.extras).where(old).limit(_AT_ONCE)
         purged = 0
@@ -382,15 +376,11 @@ class DecisionLog:
 
 
 class _Waiting:
-    """Decisions of one caller that wait to be written.
-
-    `fault` says why they were refused, `failure` why the transaction was not committed.
-    """
+    """Decisions of one caller that wait to be written; `fault` says why they were refused or not written."""
 
     def __init__(self, decisions: Sequence[Decision], n_classes: int, time: int, policy: str) -> None:
         self.rows: list[dict[str, Any]] = []
-        self.fault: InvalidInput | None = None
-        self.failure: CalibrantError | None = OutputError("the decision log was not written.")
+        self.fault: CalibrantError | None = None
         try:
             for decision in decisions:
                 self.rows.append({**decision.to_row(n_classes), "time": time, "policy": policy})

@@ -21,6 +21,7 @@ from calibrant.deployment.log import DecisionLog
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path
 from calibrant.predictions import Kind, Predictions, Scan, names_or_numbers, prediction_files, read_table, scan
+from calibrant.predictions.columns import Labels
 from calibrant.predictions.core import RIGHT_OR_WRONG, load_part
 from calibrant.predictions.reader import DistinctIds
 from calibrant.predictions.table_files import table_columns
@@ -38,7 +39,7 @@ class Stream:
     """Cases in the order in which they were decided.
 
     Attributes:
-        rule: The rule that decided.
+        policy: The policy that decided.
         automate: Whether the model decided alone.
         predicted: Number of the predicted class.
         confidence: Its probability, as the rule saw it.
@@ -48,14 +49,13 @@ class Stream:
         times: When each was decided, as text, if that is known. Only shown: the order is that of the rows.
         extras: Other columns by name, for groups and clusters.
         left_out: Number of cases of other policies that were left out.
-        policy: The policy that decided.
         listed: 1 if the true class was on the list that a person saw, 0 if not, -1 if the list or the true class is not
             known; None if no lists are known.
         part: Column and value that all cases have, if they were selected by it; see `select`.
         not_selected: Number of cases that `select` left out.
     """
 
-    rule: RoutingRule | BinaryRule
+    policy: Policy
     automate: NDArray[np.bool_]
     predicted: Ints
     confidence: NDArray[np.float64]
@@ -65,7 +65,6 @@ class Stream:
     times: NDArray[Any] | None = None
     extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     left_out: int = 0
-    policy: Policy | None = None
     listed: NDArray[np.int8] | None = None
     part: tuple[str, str] | None = None
     not_selected: int = 0
@@ -86,10 +85,13 @@ class Stream:
         return int((self.times[1:] < self.times[:-1]).sum())
 
     @property
+    def rule(self) -> RoutingRule | BinaryRule:
+        """The rule of the policy."""
+        return self.policy.rule or self.policy.routing
+
+    @property
     def shortlist(self) -> Shortlist | None:
         """The shortlist of the policy, if it has one."""
-        if self.policy is None:
-            return None
         return self.policy.shortlist
 
     def select(
@@ -142,7 +144,7 @@ class Stream:
         rule, shortlist = policy.rule, policy.shortlist
         if rule is None:
             raise InvalidInput("This policy has no rule, so there is nothing to watch. Fit one: calibrant route fit.")
-        known: dict[str, Any] = {"ids": predictions.ids, "extras": predictions.extras, "policy": policy}
+        known: dict[str, Any] = {"ids": predictions.ids, "extras": predictions.extras}
         calibrated = policy.calibrate(predictions)
         if shortlist is not None:
             known["listed"] = shortlist.holds_true(calibrated).astype(np.int8)
@@ -152,9 +154,9 @@ class Stream:
             called = np.asarray(rule.decide(calibrated))
             decided = np.where(called == "positive", rule.positive, 1 - rule.positive)
             predicted = np.where(called == "review", calibrated.predicted, decided)
-            return cls(rule, called != "review", predicted, calibrated.confidence, calibrated.targets, **known)
+            return cls(policy, called != "review", predicted, calibrated.confidence, calibrated.targets, **known)
         routed = rule.route(calibrated)
-        return cls(rule, routed.automate, routed.predicted, routed.confidence, calibrated.targets, **known)
+        return cls(policy, routed.automate, routed.predicted, routed.confidence, calibrated.targets, **known)
 
     @classmethod
     def joined(cls, parts: Iterable[Self]) -> Self:
@@ -171,7 +173,7 @@ class Stream:
     @classmethod
     def of_decisions(
         cls,
-        rule: RoutingRule,
+        rule: RoutingRule | Policy,
         automate: Any,
         predicted: Any,
         confidence: Any,
@@ -180,33 +182,40 @@ class Stream:
         ids: Any = None,
         times: Any = None,
         label_order: Any = None,
+        lists: Sequence[Collection[int]] | None = None,
         extras: Mapping[str, Any] | None = None,
-        listed: Any = None,
     ) -> Self:
-        """Take decisions that this rule made elsewhere. Raise if the rule would have decided otherwise.
+        """Take decisions that a rule or a policy made elsewhere. Raise if its rule would have decided otherwise.
 
-        The arguments are columns with an entry per case: see the attributes of `Stream`.
+        `lists` are the numbers of the classes that a person saw, empty if they are not known. The other arguments are
+        columns with an entry per case: see the attributes of `Stream`.
         """
+        policy = rule if isinstance(rule, Policy) else Policy(rule.n_classes, rule=rule)
+        rule = policy.routing
         made, rows = np.asarray(automate, dtype=np.bool_), len(automate)
         if rows == 0:
             raise InvalidInput("decisions must hold at least one case, got none.")
+        true = np.full(rows, -1) if targets is None else np.asarray(targets, dtype=np.int64)
+        columns: dict[str, Any] = {"ids": ids, "times": times}
+        columns = {name: _values(column) for name, column in columns.items() if column is not None}
+        if policy.shortlist is not None and lists is not None:
+            columns["listed"] = _listed(lists, true)
+        if label_order is not None:
+            columns["label_order"] = np.asarray(label_order, dtype=np.int64)
+        if ids is not None:
+            _check_distinct(columns["ids"])
+        if rule.class_names == RIGHT_OR_WRONG:  # the class matters only as far as it is right; -1: not known
+            predicted, true = np.ones(rows, np.int64), np.where(true < 0, -1, true == predicted)
         classes = check_labels("predicted", predicted, rows=rows, n_classes=rule.n_classes).astype(np.int64)
+        if ((true < -1) | (true >= rule.n_classes)).any():
+            raise invalid("targets", f"lie in 0..{rule.n_classes - 1}, or be -1 for none", true.min())
         sure = np.asarray(confidence, dtype=np.float64)
         possible = (sure >= 0) & (sure <= 1)
         if not possible.all():
             raise invalid("confidence", "lie in 0..1", sure[np.argmin(possible)])
-        true = np.full(rows, -1) if targets is None else np.asarray(targets, dtype=np.int64)
-        if ((true < -1) | (true >= rule.n_classes)).any():
-            raise invalid("targets", f"lie in 0..{rule.n_classes - 1}, or be -1 for none", true.min())
         _check_decisions(rule, made, classes, sure)
-        columns = {"ids": ids, "times": times, "label_order": label_order, "listed": listed}
-        known: dict[str, Any] = {name: _values(column) for name, column in columns.items() if column is not None}
-        if label_order is not None:
-            known["label_order"] = np.asarray(label_order, dtype=np.int64)
-        if ids is not None:
-            _check_distinct(known["ids"])
-        known["extras"] = {name: _values(column) for name, column in (extras or {}).items()}
-        return cls(rule, made, classes, sure, true, **known)
+        columns["extras"] = {name: _values(column) for name, column in (extras or {}).items()}
+        return cls(policy, made, classes, sure, true, **columns)
 
     @classmethod
     def of_log(cls, log: DecisionLog, policy: Policy | None = None, *, extras: Collection[str] | None = None) -> Self:
@@ -214,11 +223,11 @@ class Stream:
 
         `extras` are the names of those to read; None for all. Columns that the rule needs are always read.
         """
-        known = log.policies()
+        policies = log.policies()
         wanted = None
         if extras is not None:
-            wanted = {*extras, *_needed_columns(*known.values(), policy)}
-        blocks = [block for block in log.decisions(extras=wanted) if len(block.ids)]
+            wanted = set(extras).union(*(each.columns for each in policies.values()), policy.columns if policy else ())
+        blocks = list(log.decisions(extras=wanted))
         if not blocks:
             raise InvalidInput("the log must hold at least one decision, got none.")
         names = list(dict.fromkeys(name for block in blocks for name in block.extras))
@@ -226,44 +235,32 @@ class Stream:
         for name in extras or ():
             if name not in names:
                 raise _unknown_column(name, next(iter(log.decisions(block=1))).extras)
-        if policy is None:
-            policy = known.get(str(blocks[-1].policy[-1]))
+        policy = policy or policies.get(str(blocks[-1].policy[-1]))
         if policy is None:
             raise InvalidInput("The log does not name the policy of its last decision. Pass it: --policy FILE.")
         if policy.rule is None:
             raise InvalidInput("The policy of the last decision has no rule, so it promised nothing to watch.")
-        own = np.concatenate([block.policy for block in blocks]) == policy.digest
-        if not own.any():
+        chosen = np.concatenate([block.policy for block in blocks]) == policy.digest
+        if not chosen.any():
             raise invalid("log", "hold decisions of this policy", "decisions of other policies only")
-        columns = {name: np.concatenate([getattr(block, name) for block in blocks])[own] for name in _LOGGED}
-        listed = None
-        if policy.shortlist is not None:
-            lists = [classes for block in blocks for classes in block.shortlists]
-            listed = _listed([lists[row] for row in np.flatnonzero(own)], columns["target"])
-        predicted, targets = _as_rule_sees(policy.routing, columns["predicted"], columns["target"])
+
+        def column(name: str) -> NDArray[Any]:
+            return np.asarray(np.concatenate([getattr(block, name) for block in blocks])[chosen])
+
+        lists = [classes for block in blocks for classes in block.shortlists]
         stream = cls.of_decisions(
-            policy.routing,
-            columns["automate"],
-            predicted,
-            columns["confidence"],
-            targets=targets,
-            ids=columns["ids"],
-            times=np.datetime_as_string(columns["time"], unit="s"),
-            label_order=columns["label_sequence"],
-            extras={name: np.concatenate([_texts(block, name) for block in blocks])[own] for name in names},
-            listed=listed,
+            policy,
+            column("automate"),
+            column("predicted"),
+            column("confidence"),
+            targets=column("target"),
+            ids=column("ids"),
+            times=np.datetime_as_string(column("time"), unit="s"),
+            label_order=column("label_sequence"),
+            lists=[lists[row] for row in np.flatnonzero(chosen)],
+            extras={name: np.concatenate([_texts(block, name) for block in blocks])[chosen] for name in names},
         )
-        return replace(stream, left_out=int((~own).sum()), policy=policy)
-
-
-_LOGGED = ("ids", "time", "predicted", "confidence", "automate", "target", "label_sequence")
-
-
-def _needed_columns(*policies: Policy | None) -> set[str]:
-    """Columns without which a rule cannot be watched: groups with a promise of their own, and clusters."""
-    rules = [policy.rule for policy in policies if policy is not None]
-    names = [getattr(rule, name, None) for rule in rules for name in ("groups", "cluster_column")]
-    return {name for name in names if isinstance(name, str)}
+        return replace(stream, left_out=int((~chosen).sum()))
 
 
 def _check_decisions(
@@ -362,7 +359,7 @@ def read_stream(
         raise InvalidInput(f"{path} does not hold the policy that decided. Name it: --policy policy.json.")
     wanted = None
     if extras is not None:
-        wanted = _RESERVED | {*extras, *_needed_columns(policy)}
+        wanted = _RESERVED | policy.columns | set(extras)
     table = _read_decisions(path, executor, wanted)
     if not table:
         if labels is not None:
@@ -411,49 +408,45 @@ def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: 
     automate = _read_automate(table, where)
     ids = [unguarded(str(value)) for value in table["id"]]
     class_names = names_or_numbers(rule.class_names, rule.n_classes)
-    predicted = _whole_numbers(table["predicted"], f"{where}: predicted")
-    if rule.class_names == RIGHT_OR_WRONG and "class" in table:  # a class and a score: any classes
-        class_names = _all_classes(table, labels)
-        predicted = np.array(_classes(table["class"], class_names, where))
+    column, classes = "predicted", names_or_numbers(None, rule.n_classes)
+    free = rule.class_names == RIGHT_OR_WRONG and "class" in table  # a class and a score: any classes
+    if free:
+        column, classes = "class", _all_classes(table, labels)
+        class_names = classes
+    predicted = _classes(table[column], classes, f"{where}: {column}", only_names=free)
     truth = np.full(len(ids), -1)
     for column in _TRUTH:
         if column in table:
-            truth = np.array(_classes(table[column], class_names, where))
+            truth = _classes(table[column], class_names, f"{where}: label", only_names=free)
             break
     order = _label_order(table, truth, where)
     if labels is not None:
         if (truth >= 0).any():
             raise invalid("labels", f"be left out where {where} has labels of its own", str(labels))
-        truth, order = _join_labels(ids, _read_labels(as_path(labels, "labels"), class_names), str(labels))
-    times = listed = None
+        came = _read_labels(as_path(labels, "labels"), class_names, only_names=free)
+        truth, order = _join_labels(ids, came, str(labels))
+    try:
+        confidence = np.asarray(table["confidence"], dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise invalid(f"{where}: confidence", "be numbers", str(error)) from error
+    lists = times = None
     if policy.shortlist is not None and "shortlist" in table:
-        listed = _listed(_read_lists(table["shortlist"], class_names, rule, f"{where}: shortlist"), truth)
-    if "class" in table:
-        predicted, truth = _as_rule_sees(rule, predicted, truth)
+        lists = _read_lists(table["shortlist"], class_names, rule, f"{where}: shortlist")
     if "time" in table:
         times = [str(value) for value in table["time"]]
-    stream = Stream.of_decisions(
-        rule,
+    others = table.keys() - _RESERVED
+    return Stream.of_decisions(
+        policy,
         automate,
         predicted,
-        _numbers(table["confidence"], f"{where}: confidence"),
+        confidence,
         targets=truth,
         ids=ids,
         times=times,
         label_order=order,
-        extras={
-            name: [unguarded(str(value)) for value in column] for name, column in table.items() if name not in _RESERVED
-        },
-        listed=listed,
+        lists=lists,
+        extras={name: [unguarded(str(cell)) for cell in table[name]] for name in table if name in others},
     )
-    return replace(stream, policy=policy)
-
-
-def _as_rule_sees(rule: RoutingRule, predicted: Ints, truth: Ints) -> tuple[Ints, Ints]:
-    """Predicted and true classes; for a class and a score only whether a prediction is right (-1: not known)."""
-    if rule.class_names != RIGHT_OR_WRONG:
-        return predicted, truth
-    return np.ones(len(predicted), np.int64), np.where(truth < 0, -1, truth == predicted)
 
 
 def _all_classes(table: dict[str, list[Any]], labels: str | Path | None) -> tuple[str, ...]:
@@ -495,22 +488,6 @@ def _read_lists(cells: list[Any], class_names: tuple[str, ...], rule: RoutingRul
     return lists
 
 
-def _numbers(values: list[Any], where: str) -> NDArray[np.float64]:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise invalid(where, "be numbers", str(error)) from error
-
-
-def _whole_numbers(values: list[Any], where: str) -> Ints:
-    numbers = _numbers(values, where)
-    wrong = ~(np.abs(numbers) < 2**53) | (numbers != np.round(numbers))
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise invalid(where, "be numbers of classes", f"{numbers[row]:g} in row {row}")
-    return numbers.astype(np.int64)
-
-
 def _label_order(table: dict[str, list[Any]], truth: Ints, where: str) -> Ints | None:
     """Place of each label in the order of the column `labelled_at`, 0 without a label; None without that column.
 
@@ -546,28 +523,28 @@ def _seconds(moment: datetime | str) -> float:
     return moment.timestamp()
 
 
-def _classes(cells: Iterable[Any], names: tuple[str, ...], where: str) -> list[int]:
-    """Numbers of classes that are named or numbered; -1 for an empty cell."""
-    numbers = {f"{number}{end}": number for number in range(len(names)) for end in ("", ".0")}
-    numbers |= {name: number for number, name in enumerate(names)} | {"": -1, "-1": -1}
-    classes = []
-    for row, cell in enumerate(cells):
-        text = _text(cell)
-        if text not in numbers:
-            got, hint = f"{text[:40]!r} in row {row}", did_you_mean(text, names)
-            raise invalid(f"{where}: label", "be a class of the rule", got, hint)
-        classes.append(numbers[text])
-    return classes
+def _classes(cells: Iterable[Any], names: tuple[str, ...], where: str, *, only_names: bool = False) -> Ints:
+    """Numbers of classes, by the rules of `Labels`; -1 for an empty cell."""
+    texts = [_text(cell) for cell in cells]
+    empty = {"", "-1"}.difference(names)
+    distinct = list(dict.fromkeys(text for text in texts if text not in empty))
+    if not distinct:
+        return np.full(len(texts), -1)
+    place = {text: number for number, text in enumerate(distinct)}
+    places = np.array([place.get(text, 0) for text in texts])
+    classes = Labels(where, names, lambda: distinct, only_names=only_names).codes(distinct, places, 0)
+    return np.where([text in empty for text in texts], -1, classes)
 
 
-def _read_labels(path: Path, names: tuple[str, ...]) -> dict[str, int]:
+def _read_labels(path: Path, names: tuple[str, ...], *, only_names: bool) -> dict[str, int]:
     """Id to class, in the order of the rows. The same label twice counts once; two different ones are refused."""
     table = read_table(path)
     column = next((name for name in _TRUTH if name in table), None)
     if column is None or "id" not in table:
         raise invalid(str(path), "have the columns id and target", ", ".join(table) or "none")
     labels: dict[str, int] = {}
-    for cell, label in zip(table["id"], _classes(table[column], names, str(path)), strict=True):
+    classes = _classes(table[column], names, f"{path}: label", only_names=only_names).tolist()
+    for cell, label in zip(table["id"], classes, strict=True):
         if label < 0:
             continue
         identity = unguarded(str(cell))

@@ -130,7 +130,7 @@ def _keep_labelling(watched: Watched, whose: str) -> list[str]:
     if watched.labels_to_notice is None:
         return []
     part = f"a random part of {whose}"
-    column = getattr(watched.rule, "cluster_column", None)
+    column = watched.rule.cluster_column
     if column is not None:
         part = f"cases of {column}s drawn at random, one {column} after the other"
     steps = []
@@ -159,7 +159,7 @@ def describe(watched: Watched) -> str:
             f"{100 * labelling.labelled_confidence:.2f} %, and that of {labelling.unlabelled:,} cases beside them "
             f"without a label is {100 * labelling.unlabelled_confidence:.2f} %."
         )
-    column = getattr(watched.rule, "cluster_column", None)
+    column = watched.rule.cluster_column
     if column is not None:
         lines.append(f"Each {column} is one bet; its labels count when those of the next {column} begin.")
     if stream.shortlist is not None and stream.listed is None:

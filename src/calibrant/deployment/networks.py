@@ -7,7 +7,7 @@ import hashlib
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -23,7 +23,6 @@ from calibrant.own_code import load, own_code_at_work
 from calibrant.predictions import Npz
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
 Arrays = dict[str, NDArray[Any]]
@@ -255,11 +254,49 @@ def normalised(model: "nn.Module", *, mean: Sequence[float], std: Sequence[float
     return Normalised()
 
 
-def as_network(model: "nn.Module", names: Sequence[str], *, by_name: bool) -> "nn.Module":
-    """A classifier that takes tensors in the order of `names` and returns logits (n, K) in float32 or float64.
+class TorchModel:
+    """A classifier in torch as a function of arrays; tried on two cases of an example.
 
     The model returns logits, or an object with `logits`, as Hugging Face's models do.
+
+    Attributes:
+        specs: Its inputs.
+        n_classes: Number of classes.
+        network: A module that takes tensors in the order of the inputs and returns logits (n, K) in float32 or float64.
     """
+
+    def __init__(self, model: "nn.Module", example: Any, ranges: Mapping[str, tuple[float, float]] | None) -> None:
+        if not is_module(model):
+            raise invalid("model", "be a torch.nn.Module", type(model).__name__, _EXPORT_IT)
+        tensors = input_names(example)
+        self.specs = read_specs(tensors, ranges)
+        self.network = _with_one_signature(model.eval(), list(tensors), by_name=isinstance(example, Mapping)).eval()
+        try:
+            scores = self._logits(values[:2] for values in tensors.values())
+        except Exception as error:
+            raise InvalidInput(f"model must take its example: {type(error).__name__}: {str(error)[:200]}") from error
+        shape: tuple[int, ...] = tuple(getattr(scores, "shape", ()))
+        if len(shape) != 2 or shape[1] < 2:
+            raise invalid("model", "give logits of shape (cases, classes)", f"{type(scores).__name__} {shape}")
+        self.n_classes = shape[1]
+
+    def __call__(self, arrays: Arrays) -> NDArray[Any]:
+        """The scores of cases, (n, K)."""
+        import torch
+
+        scores = self._logits(torch.from_numpy(arrays[spec.name]) for spec in self.specs)
+        return np.asarray(scores.cpu().numpy())
+
+    def _logits(self, inputs: Iterable["Tensor"]) -> "Tensor":
+        import torch
+
+        device = next((each.device for each in self.network.parameters()), torch.device("cpu"))
+        with torch.no_grad():
+            logits: Tensor = self.network(*(values.to(device) for values in inputs))
+        return logits
+
+
+def _with_one_signature(model: "nn.Module", names: Sequence[str], *, by_name: bool) -> "nn.Module":
     import torch
 
     class Network(torch.nn.Module):
@@ -292,48 +329,6 @@ def input_names(example: Any) -> dict[str, "Tensor"]:
     if values.ndim == 4 and values.is_floating_point():
         return {IMAGES: values}
     return {INPUTS: values}
-
-
-def prepare(
-    model: "nn.Module", example: Any, ranges: Mapping[str, tuple[float, float]] | None
-) -> tuple["nn.Module", tuple[InputSpec, ...], int]:
-    """A model behind one signature, what its inputs are, and its number of classes; tried on two cases."""
-    if not is_module(model):
-        raise invalid("model", "be a torch.nn.Module", type(model).__name__, _EXPORT_IT)
-    import torch
-
-    tensors = input_names(example)
-    specs = read_specs(tensors, ranges)
-    by_name = isinstance(example, Mapping)
-    network = as_network(model.eval(), [spec.name for spec in specs], by_name=by_name).eval()
-    try:
-        with torch.no_grad():
-            scores: Any = network(*(values[:2].to(_device(model)) for values in tensors.values()))
-    except Exception as error:
-        raise InvalidInput(f"model must take its example: {type(error).__name__}: {str(error)[:200]}") from error
-    shape: tuple[int, ...] = tuple(getattr(scores, "shape", ()))
-    if not isinstance(scores, torch.Tensor) or len(shape) != 2 or shape[1] < 2:
-        raise invalid("model", "give logits of shape (cases, classes)", f"{type(scores).__name__} {shape}")
-    return network, specs, int(scores.shape[1])
-
-
-def torch_scores(network: "nn.Module", specs: Sequence[InputSpec]) -> Score:
-    """A torch network as a function of arrays."""
-    import torch
-
-    def score(arrays: Arrays) -> NDArray[Any]:
-        device = _device(network)
-        with torch.no_grad():
-            scores = network(*(torch.from_numpy(arrays[spec.name]).to(device) for spec in specs))
-        return np.asarray(scores.cpu().numpy())
-
-    return score
-
-
-def _device(model: "nn.Module") -> "torch.device":
-    import torch
-
-    return next((each.device for each in model.parameters()), torch.device("cpu"))
 
 
 def weights_digest(model: "nn.Module") -> str:

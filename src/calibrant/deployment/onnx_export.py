@@ -13,17 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.decisions import Policy, PolicyLike
 from calibrant.deployment.decider import Decider, policy_for
-from calibrant.deployment.networks import (
-    INPUTS,
-    Arrays,
-    Score,
-    input_names,
-    is_module,
-    prepare,
-    read_specs,
-    torch_scores,
-    weights_digest,
-)
+from calibrant.deployment.networks import INPUTS, Arrays, Score, TorchModel, input_names, is_module, read_specs
 from calibrant.deployment.onnx_file import (
     CONTENTS,
     EMPTY_SEAL,
@@ -172,11 +162,11 @@ def _of_module(
     model = model.cpu()
     if all(values.dtype != torch.float64 for values in tensors.values()):
         model = model.float()
-    network, specs, n_classes = prepare(model, example, ranges)
-    contents = Contents(inputs=specs, network=weights_digest(model), policy=policy_for(n_classes, policy, names))
-    traced = _trace(network, [tensors[spec.name][:2] for spec in specs], [spec.name for spec in specs])
-    decider = Decider.of(contents, torch_scores(network, specs))
-    return deployable(traced, contents), decider, {spec.name: tensors[spec.name].numpy() for spec in specs}
+    decider = Decider(model, example=example, policy=policy, class_names=names, ranges=ranges)
+    assert isinstance(decider.score, TorchModel)
+    traced = _trace(decider.score.network, {name: values[:2] for name, values in tensors.items()})
+    arrays = {name: values.numpy() for name, values in tensors.items()}
+    return deployable(traced, decider.contents), decider, arrays
 
 
 def _of_estimator(
@@ -242,8 +232,8 @@ def _convert_estimator(estimator: Any, rows: NDArray[Any]) -> tuple[Any, str]:
     raise InvalidInput(f"skl2onnx cannot convert {type(estimator).__name__}: {message}")
 
 
-def _trace(module: "nn.Module", example: Sequence["Tensor"], inputs: Sequence[str]) -> Any:
-    """A network as an ONNX model for any number of cases; its output is `scores`."""
+def _trace(module: "nn.Module", example: Mapping[str, "Tensor"]) -> Any:
+    """A network as an ONNX model for any number of cases, from cases by input; its output is `scores`."""
     import torch
 
     # Silence the exporter about its internals; the comparison that follows matters to users.
@@ -252,9 +242,9 @@ def _trace(module: "nn.Module", example: Sequence["Tensor"], inputs: Sequence[st
         try:
             program = torch.onnx.export(
                 module,
-                tuple(example),
+                tuple(example.values()),
                 dynamo=True,
-                input_names=list(inputs),
+                input_names=list(example),
                 output_names=[SCORES],
                 dynamic_shapes=(tuple({0: torch.export.Dim.DYNAMIC} for _ in example),),
                 verbose=False,

@@ -24,7 +24,6 @@ from calibrant.errors import InvalidInput, importing, invalid, one_line
 from calibrant.files import as_path, parse_json, reading, typed
 from calibrant.predictions import Kind
 
-OUTPUTS = ("probabilities", "predicted", "automate")
 SCORES = "scores"
 SHORTLIST = "shortlist"
 CONTENTS, SEAL = "calibrant.contents", "calibrant.sha256"
@@ -143,6 +142,7 @@ def deployable(model: Any, contents: Contents, *, output: int = 0) -> Any:
     prepared = len(recorder.steps_taken)
     recorder.step("Identity", recorder.input(scores.name), output=SCORES)
     _decide(recorder, contents, precision, inside)
+    outputs = _outputs(contents.policy, precision)
     nodes = []
     for step in recorder.steps_taken:
         attributes = dict(step.attributes)
@@ -153,7 +153,7 @@ def deployable(model: Any, contents: Contents, *, output: int = 0) -> Any:
         [*nodes[:prepared], *network.node, *nodes[prepared:]],
         "calibrant",
         [helper.make_tensor_value_info(s.name, _type(onnx, s.dtype), ["n", *s.shape]) for s in contents.inputs],
-        _outputs(onnx, contents.policy, precision),
+        [helper.make_tensor_value_info(name, _type(onnx, kind), shape) for name, (kind, shape) in outputs.items()],
         initializer=[
             *network.initializer,
             *(onnx.numpy_helper.from_array(array, name) for name, array in recorder.constants.items()),
@@ -167,10 +167,7 @@ def deployable(model: Any, contents: Contents, *, output: int = 0) -> Any:
 
 def output_names(policy: Policy) -> list[str]:
     """What the file of a model with this policy returns."""
-    names = [*OUTPUTS, SCORES]
-    if policy.shortlist is not None:
-        names.append(SHORTLIST)
-    return names
+    return list(_outputs(policy, "float32"))
 
 
 def _prepare_inputs(recorder: Recorder, specs: tuple[InputSpec, ...]) -> Symbol:
@@ -234,16 +231,17 @@ def _probabilities(recorder: Recorder, contents: Contents, precision: str) -> Sy
     return recorder.softmax(calibrated)
 
 
-def _outputs(onnx: Any, policy: Policy, precision: str) -> list[Any]:
-    shapes: dict[str, tuple[str, list[Any]]] = {
+def _outputs(policy: Policy, precision: str) -> dict[str, tuple[str, list[Any]]]:
+    """Type and shape of each output by its name."""
+    outputs: dict[str, tuple[str, list[Any]]] = {
         "probabilities": ("float32", ["n", policy.n_classes]),
         "predicted": ("int64", ["n"]),
         "automate": ("bool", ["n"]),
         SCORES: (precision, ["n", policy.n_classes]),
-        SHORTLIST: ("bool", ["n", policy.n_classes]),
     }
-    make = onnx.helper.make_tensor_value_info
-    return [make(name, _type(onnx, shapes[name][0]), shapes[name][1]) for name in output_names(policy)]
+    if policy.shortlist is not None:
+        outputs[SHORTLIST] = ("bool", ["n", policy.n_classes])
+    return outputs
 
 
 def _type(onnx: Any, name: str) -> int:

@@ -4,19 +4,22 @@ import asyncio
 import json
 import os
 import re
+import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import accumulate, repeat
+from itertools import accumulate
 from operator import mul
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from calibrant.checks import whole
+from calibrant.deployment.access import Refused
 from calibrant.deployment.decider import Decider, Scored
 from calibrant.deployment.decision import CasesBody, Decision, LabelsBody, UnknownId
 from calibrant.deployment.log import DecisionLog
@@ -45,18 +48,6 @@ _T = TypeVar("_T")
 _Request = tuple[bytes, asyncio.Future[bytes]]
 
 
-class TooLarge(InvalidInput):
-    """A body or a batch beyond the service's limits."""
-
-
-class TooBusy(InvalidInput):
-    """Too many large bodies at once."""
-
-
-class TooSlow(InvalidInput):
-    """A body that did not arrive in time."""
-
-
 class Service:
     """What the service answers about at most `most_cases` cases and `most_bytes` bytes in a request."""
 
@@ -73,10 +64,12 @@ class Service:
         self._most_colons = (most_cases + 1) * 300
         # The digests are computed once, not for every answer.
         self.versions = {"model": decider.contents.network, "policy": decider.policy.digest}
-        # Requests that no thread has begun.
+        # Requests that no thread has begun, and the mailboxes of threads without work.
         self._waiting: deque[_Request] = deque()
+        self._idle: list[SimpleQueue[_Request]] = [SimpleQueue() for _ in range(_THREADS)]
+        for mailbox in self._idle:
+            threading.Thread(target=self._work, args=(mailbox,), name="decide", daemon=True).start()
         self.metrics = Metrics(decider.log, lambda: len(self._waiting))
-        self._for_decisions = ThreadPoolExecutor(_THREADS, thread_name_prefix="decide")
         # Health has a thread of its own: all others may be waiting for a locked log.
         self.for_health = ThreadPoolExecutor(1, thread_name_prefix="health")
         self.for_metrics = ThreadPoolExecutor(1, thread_name_prefix="metrics")
@@ -86,7 +79,7 @@ class Service:
         """Decide about the cases in a body; returns the answer as JSON."""
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting.append((content, answer))
-        self._for_decisions.submit(self._work)
+        self._hand_over()
         return await answer
 
     def label(self, content: bytes) -> dict[str, int]:
@@ -95,7 +88,7 @@ class Service:
         body = read_body(content, LabelsBody)
         labels = body.labels
         if len(labels) > self.most_cases:
-            raise TooLarge(f"a request must hold at most {self.most_cases:,} labels, got {len(labels):,}.")
+            raise _too_large(f"a request must hold at most {self.most_cases:,} labels, got {len(labels):,}.")
         return {"new": self.log.label_all(labels, by=body.by or None)}
 
     def find(self, id: str) -> dict[str, Any]:  # noqa: A002
@@ -121,28 +114,49 @@ class Service:
 
     # -- threads that decide --------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        """Answer a request that waits, and further ones while little time has passed."""
-        futures: list[asyncio.Future[bytes]] = []
-        scored: list[Scored | Exception] = []
-        ends = time.perf_counter() + _TOGETHER_S
-        while len(futures) < _MOST_TOGETHER and not (futures and time.perf_counter() > ends):
+    def _hand_over(self) -> None:
+        """Give waiting requests to idle threads; the event loop calls it, so that no lock is needed."""
+        while self._waiting and self._idle:
+            # The thread that worked last: the caches of its core still hold the model. A pool takes its threads in
+            # turn, which costs more for a request of one case.
+            self._idle.pop().put(self._waiting.popleft())
+
+    def _work(self, mailbox: "SimpleQueue[_Request]") -> None:
+        """Answer the requests in a mailbox, each with further ones that wait while little time has passed."""
+        while True:
+            requests = [mailbox.get()]
+            scored = [self._score(requests[0][0])]
+            ends = time.perf_counter() + _TOGETHER_S
+            with suppress(IndexError):  # no other one waits
+                while len(requests) < _MOST_TOGETHER and time.perf_counter() < ends:
+                    requests.append(self._waiting.popleft())
+                    scored.append(self._score(requests[-1][0]))
+            answers: list[bytes | Exception]
             try:
-                content, future = self._waiting.popleft()
-            except IndexError:
-                break  # other threads took the rest
-            futures.append(future)
-            scored.append(self._score(content))
-        answers = self._decide(scored)
-        unwritten = next((answer for answer in answers if isinstance(answer, OutputError)), None)
-        # Whoever waits behind them would wait as long for the same answer.
-        with suppress(IndexError):
-            while unwritten is not None:
-                futures.append(self._waiting.popleft()[1])
-                answers.append(unwritten)
-        if futures:
+                answers = self._decide(scored)
+            except Exception as error:  # noqa: BLE001 (the clients get it, and this thread goes on)
+                answers = [error for _ in requests]
+            unwritten = next((answer for answer in answers if isinstance(answer, OutputError)), None)
+            # Whoever waits behind them would wait as long for the same answer.
+            with suppress(IndexError):
+                while unwritten is not None:
+                    requests.append(self._waiting.popleft())
+                    answers.append(unwritten)
             with suppress(RuntimeError):  # the loop was closed, so nobody waits for an answer
-                futures[0].get_loop().call_soon_threadsafe(_deliver, futures, answers)
+                requests[0][1].get_loop().call_soon_threadsafe(self._deliver, mailbox, requests, answers)
+
+    def _deliver(
+        self, mailbox: "SimpleQueue[_Request]", requests: Sequence[_Request], answers: Sequence[bytes | Exception]
+    ) -> None:
+        self._idle.append(mailbox)
+        self._hand_over()
+        for (_, future), answer in zip(requests, answers, strict=True):
+            if future.done():
+                continue  # the client has gone
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
 
     def _score(self, content: bytes) -> Scored | Exception:
         try:
@@ -161,12 +175,12 @@ class Service:
         lists = content.count(b"[") + content.count(b"{")
         if lists > self._most_lists or content.count(b":") > self._most_colons:
             limit = f"a request must hold at most {self.most_cases:,} cases or labels"
-            raise TooLarge(f"{limit}, got many more lists or names.")
+            raise _too_large(f"{limit}, got many more lists or names.")
 
     def _check_number(self, inputs: Any) -> None:
         for rows in inputs.values() if isinstance(inputs, dict) else [inputs]:
             if isinstance(rows, list) and len(rows) > self.most_cases:
-                raise TooLarge(f"a request must hold at most {self.most_cases:,} cases, got {len(rows):,}.")
+                raise _too_large(f"a request must hold at most {self.most_cases:,} cases, got {len(rows):,}.")
 
     def _decide(self, scored: Sequence[Scored | Exception]) -> list[bytes | Exception]:
         batches = [each for each in scored if isinstance(each, Scored)]
@@ -174,8 +188,6 @@ class Service:
         try:
             if batches:
                 decided = iter(self.decider.decide_all(batches))
-        except OutputError as error:
-            decided = repeat(error)
         except Exception as error:  # noqa: BLE001 (the client gets it)
             if len(scored) == 1:
                 return [error]
@@ -211,21 +223,26 @@ class Service:
                     # Checked while it arrives, so that a refused body does not fill the memory first.
                     if size > self.most_bytes:
                         limit = f"the body must have at most {self.most_bytes:,} bytes"
-                        raise TooLarge(f"{limit}, got more. Send fewer cases at once.")
+                        raise _too_large(f"{limit}, got more. Send fewer cases at once.")
                     if size > _LARGE:
                         self._in_flight += size - held
                         held = size
                     if held and self._in_flight > _MOST_IN_FLIGHT * self.most_bytes:
-                        raise TooBusy("too many large bodies are under way. Try again, or send fewer cases at once.")
+                        detail = "too many large bodies are under way. Try again, or send fewer cases at once."
+                        raise Refused(429, "too_busy", detail)
             content = b"".join(parts)
             if not held:
                 return await handle(content)
             async with self._large:
                 return await handle(content)
         except TimeoutError as error:
-            raise TooSlow(f"the body did not arrive within {BODY_S} s.") from error
+            raise Refused(408, "too_slow", f"the body did not arrive within {BODY_S} s.") from error
         finally:
             self._in_flight -= held
+
+
+def _too_large(detail: str) -> Refused:
+    return Refused(413, "too_large", detail)
 
 
 def read_body(content: bytes, kind: type[_Body]) -> _Body:
@@ -257,13 +274,3 @@ def _count_keys(values: Any) -> int:
         elif isinstance(value, list):
             total += sum(len(each) for each in value if isinstance(each, dict))
     return total
-
-
-def _deliver(futures: Sequence["asyncio.Future[bytes]"], answers: Sequence[bytes | Exception]) -> None:
-    for future, answer in zip(futures, answers, strict=True):
-        if future.done():
-            continue  # the client has gone
-        if isinstance(answer, Exception):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)

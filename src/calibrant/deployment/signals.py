@@ -52,12 +52,12 @@ class Curve(ShownFields):
         evidence: Logarithm to base 10 of the capital of the bets.
     """
 
-    case: tuple[int, ...]
-    seen: tuple[float, ...]
-    recent: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    evidence: tuple[float, ...]
+    case: tuple[int, ...] = ()
+    seen: tuple[float, ...] = ()
+    recent: tuple[float, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    evidence: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,15 +86,15 @@ class Signal(ShownFields):
     level: float
     cases: int
     expected: float
-    seen: float | None
-    low: float | None
-    high: float | None
-    evidence: float
-    alarm: int | None
-    since: int | None
-    since_seen: float | None
-    detail: str
-    curve: Curve
+    seen: float | None = None
+    low: float | None = None
+    high: float | None = None
+    evidence: float = 0.0
+    alarm: int | None = None
+    since: int | None = None
+    since_seen: float | None = None
+    detail: str = ""
+    curve: Curve = Curve()
 
     def to_dict(self, *, curves: bool = False) -> dict[str, Any]:
         """Plain JSON values, with the curve on request."""
@@ -216,8 +216,7 @@ def promise_signal(
     whether each is right. Each cluster is one bet.
     """
     if len(rows) == 0:
-        nothing = Curve((), (), (), (), (), ())
-        return Signal(about, group, level, 0, target, None, None, None, 0.0, None, None, None, "", nothing)
+        return Signal(about, group, level, 0, target)
     first, last = clusters.first, clusters.last
     errors, sizes = np.add.reduceat((~right).astype(np.int64), first), last - first + 1
     capital = promise_capital(errors, 1.0 - target, cases=sizes, largest=clusters.largest)
@@ -313,8 +312,6 @@ def _signal(
         case=tuple((rows[last[shown]] + 1).tolist()),
         seen=tuple((total[cases] / cases).tolist()),
         recent=tuple(((total[cases] - total[first]) / (cases - first)).tolist()),
-        low=(),
-        high=(),
         evidence=tuple((capital[shown] / np.log(10.0)).tolist()),
     )
     return Signal(
@@ -324,13 +321,10 @@ def _signal(
         cases=len(rows),
         expected=expected,
         seen=float(measure.mean()),
-        low=None,
-        high=None,
         evidence=float(capital.max() / np.log(10.0)),
         alarm=alarm,
         since=since,
         since_seen=since_seen,
-        detail="",
         curve=curve,
     )
 

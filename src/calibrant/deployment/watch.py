@@ -1,7 +1,6 @@
 """`watch`: does the promise of a rule still hold, and do its cases still look like the calibration cases?"""
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,7 +9,6 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction
 from calibrant.decisions import BinaryRule, Policy, RoutingRule
-from calibrant.decisions.binary import BinaryRates
 from calibrant.decisions.bounds import cases_at_rate
 from calibrant.decisions.multilabel import LabelCases, MultiLabel
 from calibrant.deployment.betting import labels_to_notice
@@ -27,7 +25,7 @@ from calibrant.deployment.signals import (
     promise_signal,
     sameness_signal,
 )
-from calibrant.errors import InvalidInput, invalid
+from calibrant.errors import InvalidInput, invalid, naming
 from calibrant.predictions import Predictions, names_or_numbers
 from calibrant.predictions.core import RIGHT_OR_WRONG
 from calibrant.tables import Displayed, Table
@@ -174,8 +172,8 @@ def watch(
         raise invalid("rule", "promise something if no reference is given", "one without a promise", hint)
     if groups is None and stream.part is not None:
         groups = stream.part[0]
-    elif groups is None and getattr(rule, "groups", None) in stream.extras:
-        groups = getattr(rule, "groups", None)
+    elif groups is None and rule.groups in stream.extras:
+        groups = rule.groups
     if groups is not None and not promises:
         raise invalid("groups", "be left out for a rule that promises nothing", groups)
     part = level
@@ -189,10 +187,10 @@ def watch(
         signals += tests
         described += shares
     if promises and signals:
-        first, largest = signals[0], getattr(rule, "largest_cluster", None) or 1
+        first, largest = signals[0], rule.largest_cluster or 1
         to_notice = labels_to_notice(1.0 - first.expected, first.level, largest=largest)
         from_now = labels_to_notice(1.0 - first.expected, first.level, after=first.cases, largest=largest)
-        if getattr(rule, "cluster_column", None) is None:  # cases of clusters depend on each other
+        if rule.cluster_column is None:  # cases of clusters depend on each other
             order = np.arange(1, len(stream) + 1) if stream.label_order is None else stream.label_order
             order = np.where(stream.labelled, order, 0)
             eligible = promises[0].eligible
@@ -287,7 +285,7 @@ def _test_promise(
     tests: list[tuple[str, NDArray[np.bool_], float]] = []
     if stream.part is not None:
         pass  # the promise for all cases says nothing about a part of them
-    elif promise.about == "promise" and isinstance(rule, RoutingRule) and rule.class_thresholds is not None:
+    elif promise.about == "promise" and rule.class_thresholds is not None:
         names = names_or_numbers(rule.class_names, rule.n_classes)
         able = [k for k, threshold in enumerate(rule.class_thresholds) if threshold is not None]
         tests += [(names[k], stream.predicted[rows] == k, part / len(able)) for k in able]
@@ -316,10 +314,10 @@ def _closed_clusters(stream: Stream, rows: NDArray[np.int64]) -> tuple[NDArray[n
     in which their labels came.
     """
     rule = stream.rule
-    if isinstance(rule, BinaryRule) or rule.cluster_column is None or rule.largest_cluster is None:
+    if rule.cluster_column is None or rule.largest_cluster is None:
         return rows, Clusters(np.arange(len(rows)), 1)
     column = rule.cluster_column
-    names = _cluster_names(stream.extras, column, "the stream")[rows]
+    names = _cluster_names(stream, column, "the stream")[rows]
     # Numbered in the order of first labels, clusters are consecutive exactly if the numbers never fall.
     places = {name: place for place, name in enumerate(dict.fromkeys(names.tolist()))}
     numbers = np.array([places[name] for name in names.tolist()], dtype=np.int64)
@@ -342,13 +340,13 @@ def _closed_clusters(stream: Stream, rows: NDArray[np.int64]) -> tuple[NDArray[n
     return rows[closed], Clusters(numbers[closed], rule.largest_cluster)
 
 
-def _cluster_names(extras: Mapping[str, NDArray[Any]], column: str, where: str) -> NDArray[Any]:
-    if column not in extras:
+def _cluster_names(stream: Stream, column: str, where: str) -> NDArray[Any]:
+    if column not in stream.extras:
         raise InvalidInput(
             f"The rule was chosen on clusters of the column {column!r}, which {where} does not have. "
             f"Keep it: calibrant route apply --keep {column}, or extras of the decision log."
         )
-    return np.asarray([str(value) for value in extras[column]], dtype=object)
+    return stream.text_column(column)
 
 
 def _promised_groups(stream: Stream, promise: _Promise, groups: str) -> list[str]:
@@ -366,51 +364,31 @@ def _promised_groups(stream: Stream, promise: _Promise, groups: str) -> list[str
 def _compare(stream: Stream, reference: Predictions, level: float, seed: int) -> list[Signal]:
     """Test whether the stream still looks like the calibration cases."""
     rule = stream.rule
-    if rule.weight_column is not None and rule.evidence is not None and len(reference) != _chosen_on(rule):
+    if rule.weight_column is not None and rule.evidence is not None and len(reference) != rule.evidence.cases:
         raise InvalidInput(
-            f"The rule was chosen on {_chosen_on(rule):,} cases drawn by the column {rule.weight_column!r}, but the "
+            f"The rule was chosen on {rule.evidence.cases:,} cases drawn by the column {rule.weight_column!r}, but the "
             f"reference has {len(reference):,} cases. Read it with read_reference, which draws the same cases again."
         )
+    cases = Stream.of_predictions(Policy(rule.n_classes, rule=rule), rule.in_own_order(reference, where="reference"))
     if stream.part is not None:
-        reference = _same_part(reference, *stream.part)
-    ordered = rule.in_own_order(reference, where="reference")
-    if getattr(rule, "class_thresholds", None) is None:
-        ordered = ordered.as_right_or_wrong()
-    routed = Stream.of_predictions(Policy(ordered.n_classes, rule=rule), ordered)
-    before, after = np.arange(len(routed)), np.arange(len(stream))
-    column = getattr(rule, "cluster_column", None)
+        with naming("reference"):
+            cases = cases.select(where=stream.part)
+    before, after = np.arange(len(cases)), np.arange(len(stream))
+    column = rule.cluster_column
     if column is not None:
         # Ranks are independent only for independent cases, so we compare the first case of each cluster.
-        before = _first_of_each(_cluster_names(ordered.extras, column, "the reference"))
-        after = _first_of_each(_cluster_names(stream.extras, column, "the stream"))
-    names = names_or_numbers(rule.class_names, ordered.n_classes)
+        before = _first_of_each(_cluster_names(cases, column, "the reference"))
+        after = _first_of_each(_cluster_names(stream, column, "the stream"))
+    names = names_or_numbers(rule.class_names, rule.n_classes)
     settings: dict[str, Any] = {"level": level / 3.0, "rows": after, "seed": seed}
     signals = [
-        sameness_signal("share automated", routed.automate[before], stream.automate[after], **settings),
-        sameness_signal("confidence", routed.confidence[before], stream.confidence[after], **settings),
+        sameness_signal("share automated", cases.automate[before], stream.automate[after], **settings),
+        sameness_signal("confidence", cases.confidence[before], stream.confidence[after], **settings),
     ]
     if names != RIGHT_OR_WRONG:  # of a class and a score only "right" and "wrong" are kept
-        predicted = routed.predicted[before], stream.predicted[after]
+        predicted = cases.predicted[before], stream.predicted[after]
         signals.append(sameness_signal("predicted classes", *predicted, names=names, **settings))
     return signals
-
-
-def _same_part(reference: Predictions, column: str, value: str) -> Predictions:
-    """The cases of a reference with one value of a column."""
-    if column not in reference.extras:
-        raise InvalidInput(f"The reference has no column {column!r}, so its cases of {column} {value} are not known.")
-    chosen = np.array([str(cell) == value for cell in reference.extras[column]])
-    if not chosen.any():
-        raise InvalidInput(f"The reference has no case of {column} {value}, so there is nothing to compare with.")
-    return reference.subset(chosen)
-
-
-def _chosen_on(rule: RoutingRule | BinaryRule) -> int:
-    """Number of cases that the rule was chosen on."""
-    if isinstance(rule.evidence, BinaryRates):
-        return rule.evidence.positives + rule.evidence.negatives
-    assert rule.evidence is not None
-    return rule.evidence.cases
 
 
 def _first_of_each(names: NDArray[Any]) -> NDArray[np.int64]:

@@ -1,30 +1,15 @@
-"""Columns of the labelled cases that a promise depends on: clusters, and weights that cases are drawn by."""
+"""Weights that labelled cases are drawn by, so that they have the mix of another stream."""
 
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.checks import whole
 from calibrant.decisions.rule import Part
 from calibrant.errors import invalid
-from calibrant.metrics.metric import Groups, Weights, check_weights, column_of
+from calibrant.metrics.metric import Weights, check_weights
 from calibrant.predictions import Predictions
-
-
-def column_name(column: Groups, otherwise: str) -> str:
-    """The name of a column; `otherwise` if its values were passed instead."""
-    if isinstance(column, str):
-        return column
-    return otherwise
-
-
-def cluster_numbers(predictions: Predictions, clusters: Groups) -> NDArray[np.int64]:
-    """The number of the cluster of each case, from 0."""
-    values = column_of(predictions, clusters, "clusters")
-    names = np.asarray([str(value) for value in values.tolist()])
-    return np.unique(names, return_inverse=True)[1].astype(np.int64)
 
 
 def sample_by_weights(predictions: Predictions, weights: Weights, *, seed: int = 0) -> Predictions:
