@@ -1,6 +1,7 @@
 """How much each ranking score automates for the same promise, alone, chosen with a guard, and paid for as candidates.
 
-Run: python benchmarks/ranking_scores.py [FILE or RUN ...] [--splits 100] [--ways thresholds auto] [--out FILE]
+Run: python benchmarks/ranking_scores.py [FILE or RUN ...] [--splits 100] [--ways thresholds auto]
+                                           [--counts FILE] [--out FILE]
 
 Each set of predictions is split again and again: 5,000 cases (or half of a smaller set) fit a policy, the others show
 what it automates. The sets are the shipped samples, files of predictions (benchmarks/ranking_sets.py writes some) and
@@ -12,9 +13,11 @@ the same tenth. `candidates` tests the default and pnorm4 on all other cases, ea
 `auto` was tuned on the shipped samples only.
 
 An interval says how far the mean over splits is known for this set of predictions, not for other models on this data.
+`--counts` keeps what was counted of finished sets, so that a run can be continued.
 """
 
 import argparse
+import json
 import warnings
 from collections import defaultdict
 from pathlib import Path
@@ -92,19 +95,20 @@ def shown(values: list[float], plain: list[float], factor: float) -> str:
 
 
 class Counts:
-    """What each way automates of one set, in every split."""
+    """What each way automates of one set, in every split; `kept` is what an earlier run counted."""
 
-    def __init__(self, name: str, everything: Predictions, ways: list[str], splits: int) -> None:
-        self.name, self.everything, self.splits = name, everything, splits
-        self.ways = ways
+    def __init__(
+        self, name: str, everything: Predictions, ways: list[str], splits: int, kept: dict[str, Any] | None
+    ) -> None:
+        self.name, self.everything, self.ways = name, everything, ways
         if everything.n_classes == 2:  # all named scores rank alike, and a p-norm is refused
             self.ways = [way for way in ways if way not in ("pnorm2", "pnorm4", "candidates")]
         self.size = min(MANY, len(everything) // 2)
         self.sizes = [*(n for n in FEWER if n < self.size), self.size]
-        self.areas: dict[str, list[float]] = defaultdict(list)
-        self.shares: dict[tuple[int, float, str], list[float]] = defaultdict(list)
-        self.broken: dict[str, list[bool]] = defaultdict(list)
-        self.switched: dict[int, list[bool]] = defaultdict(list)
+        self.lists: dict[str, list[float]] = defaultdict(list)
+        if kept is not None:
+            self.lists.update(kept)
+            return
         for split in range(splits):
             for size in self.sizes:
                 self.count(size, split)
@@ -122,40 +126,50 @@ class Counts:
                 else:
                     policy = fit_policy(cases, target, seed=split, **OPTIONS.get(way, {"score": way}))
                 routed = policy.decide(new)
-                self.shares[size, target, way].append(float(routed.automate.mean()))
+                self.lists[f"share {size} {target} {way}"].append(float(routed.automate.mean()))
                 right = routed.predicted[routed.automate] == new.targets[routed.automate]
-                self.broken[way].append(len(right) > 0 and right.mean() < target)
+                self.lists[f"broken {way}"].append(float(len(right) > 0 and right.mean() < target))
                 if way == "auto" and target == TARGETS[0]:  # the choice is the same for every promise
-                    self.switched[size].append(policy.routing.score != "probability")
+                    self.lists[f"left {size}"].append(float(policy.routing.score != "probability"))
         if size == self.size:
             calibrated = policy.calibrate(new)
             for score in SCORES:
                 if score in self.ways:
-                    self.areas[score].append(area(calibrated, score))
+                    self.lists[f"area {score}"].append(area(calibrated, score))
+
+    def shares(self, size: int, target: float, way: str) -> list[float]:
+        """The share that a way automates, in every split."""
+        return self.lists[f"share {size} {target} {way}"]
 
     def gain(self, size: int, target: float, way: str) -> tuple[float, float]:
         """In points over the default, with half the width of the interval."""
-        return gain_of(self.shares[size, target, way], self.shares[size, target, "probability"], 100)
+        return gain_of(self.shares(size, target, way), self.shares(size, target, "probability"), 100)
 
     def share_cell(self, size: int, target: float, way: str) -> str:
         """The share that is automated, and the gain over the default."""
         if way not in self.ways:
             return "-"
-        return shown(self.shares[size, target, way], self.shares[size, target, "probability"], 100)
+        return shown(self.shares(size, target, way), self.shares(size, target, "probability"), 100)
+
+    def area_cell(self, score: str) -> str:
+        """AURC, and what it differs from that of the default."""
+        if score not in self.ways:
+            return "-"
+        return shown(self.lists[f"area {score}"], self.lists["area probability"], 1e4)
 
     def area_row(self) -> list[str]:
         """Facts about the set, and its AURC by each score."""
-        plain = self.areas["probability"]
+        plain = self.lists["area probability"]
         right = f"{100 * self.everything.correct.mean():.1f}"
         cells = [self.name, f"{self.everything.n_classes}", right, f"{self.size:,}", f"{1e4 * np.mean(plain):.1f}"]
-        cells += [shown(self.areas[score], plain, 1e4) if score in self.areas else "-" for score in SCORES[1:]]
+        cells += [self.area_cell(score) for score in SCORES[1:]]
         return cells
 
     def share_rows(self, ways: list[str]) -> list[list[str]]:
         """What each way automates for each promise."""
         rows = []
         for target in TARGETS:
-            plain = f"{100 * np.mean(self.shares[self.size, target, 'probability']):.1f}"
+            plain = f"{100 * np.mean(self.shares(self.size, target, 'probability')):.1f}"
             cells = [self.share_cell(self.size, target, way) for way in ways[1:]]
             rows.append([self.name, f"{target:g}", plain, *cells])
         return rows
@@ -165,7 +179,7 @@ class Counts:
         rows = []
         for size in self.sizes:
             cells = [self.share_cell(size, target, "auto") for target in TARGETS]
-            rows.append([self.name, f"{size:,}", f"{100 * np.mean(self.switched[size]):.0f}", *cells])
+            rows.append([self.name, f"{size:,}", f"{100 * np.mean(self.lists[f'left {size}']):.0f}", *cells])
         return rows
 
 
@@ -207,7 +221,7 @@ def summary(sets: list[Counts], ways: list[str]) -> list[str]:
         lines.append(losses(sets))
     shares = []
     for way in ways:
-        broken = np.concatenate([counts.broken[way] for counts in sets if way in counts.ways])
+        broken = np.concatenate([counts.lists[f"broken {way}"] for counts in sets if way in counts.ways])
         shares.append(f"{way} {100 * broken.mean():.1f}")
     lines.append(
         f"Observed accuracy of new cases below the promise, % of policies (splits overlap): {', '.join(shares)}."
@@ -221,12 +235,19 @@ def main() -> None:
     parser.add_argument("paths", type=Path, nargs="*")
     parser.add_argument("--splits", type=int, default=100)
     parser.add_argument("--ways", nargs="*", default=[*SCORES[1:], "thresholds", "auto", "candidates"])
+    parser.add_argument("--counts", type=Path)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     ways = ["probability", *arguments.ways]
+    kept: dict[str, Any] = {}
+    if arguments.counts is not None and arguments.counts.is_file():
+        kept = json.loads(arguments.counts.read_text())
     sets = []
     for name, everything in sets_of(arguments.paths).items():
-        sets.append(Counts(name, everything, ways, arguments.splits))
+        sets.append(Counts(name, everything, ways, arguments.splits, kept.get(name)))
+        kept[name] = sets[-1].lists
+        if arguments.counts is not None:
+            arguments.counts.write_text(json.dumps(kept))
         print(name, *sets[-1].share_rows(ways), sep="\n", flush=True)
     files = " ".join(path.name for path in arguments.paths)
     lines = [f"$ python benchmarks/ranking_scores.py {files} --splits {arguments.splits}", ""]
