@@ -1,6 +1,6 @@
 """Simulate every promise of the package in worlds that are made to break it: `make promises`.
 
-    python scripts/promises.py [--sections rules intervals monitor] [--processes 2] [--draws-times 1.0]
+    python scripts/promises.py [--sections rules intervals monitor] [--only NAME] [--processes 2] [--draws-times 1.0]
                                [--counts counts.json] [--out results/benchmarks/promises.txt]
 
 The truth of each world is known. In every draw a team gets its own labelled cases and chooses a rule, a shortlist or an
@@ -964,8 +964,10 @@ def main() -> None:
                 arguments.counts.write_text(json.dumps(counts))
     text, failed = table(counts)
     command = "python scripts/promises.py"
+    if arguments.only:
+        command += f' --only "{arguments.only}"'
     if arguments.draws_times != 1:
-        command = f"python scripts/promises.py --draws-times {arguments.draws_times:g}"
+        command += f" --draws-times {arguments.draws_times:g}"
     head = f"$ {command}\nSeed {SEED}, Python {platform.python_version()}.\n"
     print(f"{head}\n{text}")
     if arguments.out is not None:
