@@ -249,8 +249,11 @@ def main() -> None:
         if arguments.counts is not None:
             arguments.counts.write_text(json.dumps(kept))
         print(name, *sets[-1].share_rows(ways), sep="\n", flush=True)
-    files = " ".join(path.name for path in arguments.paths)
-    lines = [f"$ python benchmarks/ranking_scores.py {files} --splits {arguments.splits}", ""]
+    words = ["python benchmarks/ranking_scores.py", *(path.name for path in arguments.paths)]
+    words.append(f"--splits {arguments.splits}")
+    if arguments.ways != parser.get_default("ways"):
+        words.append(f"--ways {' '.join(arguments.ways)}")
+    lines = [f"$ {' '.join(words)}", ""]
     lines.append("AURC x 10,000 of new cases, and the difference from that of the largest probability:")
     rows = [counts.area_row() for counts in sets]
     lines += table(["set", "classes", "right %", "cases", *SCORES], rows)
