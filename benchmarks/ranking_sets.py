@@ -2,10 +2,10 @@
 
 Run: python benchmarks/ranking_sets.py DATA OUT [name ...]
 
-DATA holds svhn.npz, fashion-mnist.npz and mendeley-v2.npz (x_train, y_train, x_test, y_test in uint8), letter.csv (UCI
-letter recognition, the letter first), adult-train.csv and adult-test.csv (UCI adult) and packages.txt (Debian's list of
-packages). The digits come with scikit-learn. OUT gets one file of predictions per set, of cases that the model was not
-trained on.
+DATA holds cifar100.npz, svhn.npz, fashion-mnist.npz and mendeley-v2.npz (x_train, y_train, x_test, y_test in uint8),
+letter.csv (UCI letter recognition, the letter first), satellite.csv (Statlog Landsat, the class last), adult-train.csv
+and adult-test.csv (UCI adult) and packages.txt (Debian's list of packages). The digits come with scikit-learn. OUT gets
+one file of predictions per set, of cases that the model was not trained on.
 """
 
 import argparse
@@ -32,14 +32,16 @@ from calibrant import Predictions
 Array = NDArray[Any]
 
 
-def network(images: Array, labels: Array, epochs: int) -> Callable[[Array], Array]:
+def network(
+    images: Array, labels: Array, epochs: int, widths: tuple[int, int, int] = (16, 32, 64)
+) -> Callable[[Array], Array]:
     """A small convolutional network, trained on the CPU; returns a function from images to logits."""
     torch.manual_seed(0)
     channels, classes = images.shape[1], int(labels.max()) + 1
     layers: list[nn.Module] = []
-    for inside, outside in ((channels, 16), (16, 32), (32, 64)):
+    for inside, outside in zip((channels, *widths), widths, strict=False):
         layers += [nn.Conv2d(inside, outside, 3, padding=1), nn.BatchNorm2d(outside), nn.ReLU(), nn.MaxPool2d(2)]
-    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(576, classes))
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(9 * widths[-1], classes))
     steps = epochs * (len(images) // 128)
     optimiser = torch.optim.Adam(model.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 0.01, total_steps=steps)
@@ -71,9 +73,9 @@ def images_of(path: Path) -> dict[str, Array]:
     return arrays
 
 
-def of_network(path: Path, epochs: int) -> Predictions:
+def of_network(path: Path, epochs: int, widths: tuple[int, int, int] = (16, 32, 64)) -> Predictions:
     arrays = images_of(path)
-    logits = network(arrays["x_train"], arrays["y_train"], epochs)
+    logits = network(arrays["x_train"], arrays["y_train"], epochs, widths)
     return Predictions.from_logits(logits(arrays["x_test"]), arrays["y_test"].astype(np.int64))
 
 
@@ -118,6 +120,17 @@ def letters(data: Path, model: Any) -> Predictions:
     return Predictions.from_probabilities(model.predict_proba(features[8000:]), labels[8000:])
 
 
+def satellites(data: Path, model: Any) -> Predictions:
+    """What covers the ground, from pixels of a satellite."""
+    with (data / "satellite.csv").open() as file:
+        rows = list(csv.reader(file))[1:]
+    order = np.random.default_rng(0).permutation(len(rows))
+    features = np.array([rows[i][:-1] for i in order], dtype=np.float64)
+    labels = np.unique([rows[i][-1] for i in order], return_inverse=True)[1]
+    model.fit(features[:2000], labels[:2000])
+    return Predictions.from_probabilities(model.predict_proba(features[2000:]), labels[2000:])
+
+
 def adults(data: Path, model: Any) -> Predictions:
     """Whether an adult earns more than 50,000 dollars (UCI adult); categories become numbers."""
     parts = [(data / f"adult-{name}.csv").read_text().strip().splitlines() for name in ("train", "test")]
@@ -149,12 +162,14 @@ def main() -> None:
         "digits-mlp": digits,
         "letter-mlp": lambda: letters(data, MLPClassifier((100,), max_iter=100, random_state=0)),
         "letter-forest": lambda: letters(data, RandomForestClassifier(200, random_state=0)),
+        "satellite-boosting": lambda: satellites(data, HistGradientBoostingClassifier(random_state=0)),
         "adult-bayes": lambda: adults(data, GaussianNB()),
         "adult-boosting": lambda: adults(data, HistGradientBoostingClassifier(random_state=0)),
         "debian-sections": lambda: packages(data),
         "mendeley-cnn": lambda: mendeley(data),
         "fashion-mnist-cnn": lambda: of_network(data / "fashion-mnist.npz", 4),
         "svhn-cnn": lambda: of_network(data / "svhn.npz", 3),
+        "cifar100-cnn": lambda: of_network(data / "cifar100.npz", 8, (32, 64, 128)),
     }
     for name in arguments.names or makers:
         predictions = makers[name]()

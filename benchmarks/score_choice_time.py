@@ -18,7 +18,7 @@ def cases(n: int, classes: int, *, scaled: bool) -> Predictions:
     rng = np.random.default_rng(0)
     targets = rng.integers(classes, size=n)
     logits = rng.normal(size=(n, classes))
-    logits[np.arange(n), targets] += rng.normal(np.log(classes) + 3, 2, size=n)
+    logits[np.arange(n), targets] += rng.normal(np.sqrt(2 * np.log(classes)) + 2.5, 2, size=n)
     if scaled:
         logits *= np.exp(rng.uniform(-2, 2, size=(n, 1)))
     return Predictions.from_logits(logits, targets)

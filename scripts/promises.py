@@ -1,6 +1,6 @@
 """Simulate every promise of the package in worlds that are made to break it: `make promises`.
 
-    python scripts/promises.py [--sections rules intervals monitor] [--processes 2] [--draws-times 1.0]
+    python scripts/promises.py [--sections rules intervals monitor] [--only NAME] [--processes 2] [--draws-times 1.0]
                                [--counts counts.json] [--out results/benchmarks/promises.txt]
 
 The truth of each world is known. In every draw a team gets its own labelled cases and chooses a rule, a shortlist or an
@@ -47,6 +47,7 @@ from calibrant.decisions import (
     fit_policy,
     sample_by_weights,
 )
+from calibrant.decisions.ranking import rank
 from calibrant.deployment import Stream, watch
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -337,6 +338,7 @@ PROMISES: dict[str, Callable[..., Any]] = {
     "rule by the best score by cluster": lambda *of: a_policy(*of, score="auto", clusters="cluster"),
     "rule by margin": lambda *of: a_policy(*of, score="margin"),
     "rule by entropy": lambda *of: a_policy(*of, score="entropy"),
+    "rule by pnorm4": lambda *of: a_policy(*of, score="pnorm4"),
     "shortlist": a_shortlist,
     "shortlist behind a rule": lambda *of: a_shortlist(*of, threshold=0.8),
     "sensitivity": lambda *of: two_classes(*of, sensitivity=0.95),
@@ -415,6 +417,7 @@ def all_worlds() -> tuple[World, ...]:
     worlds += [
         World(cell.name, "rules", (), nothing, nothing, 0, 1000, options={"cell": cell}) for cell in input_cells()
     ]
+    worlds += chosen_score_worlds()
     assert len({world.name for world in worlds}) == len(worlds)
     return tuple(worlds)
 
@@ -593,6 +596,22 @@ def score_worlds() -> Iterator[World]:
         promises=("rule by the best score by cluster",),
         together=10,
     )
+
+
+def chosen_score_worlds() -> Iterator[World]:
+    """The p-norm tells right from wrong and the probability does not, so that `auto` mostly leaves the default."""
+    rng = np.random.default_rng([SEED, 8])
+    size, edge = 3000, 0.9 - JUST_BELOW
+    promises = ("rule by the best score", "rule by pnorm4")
+    logits = rng.normal(size=(size, 5)) * np.exp(rng.uniform(-2, 2, size=(size, 1)))
+    share_below = np.empty(size)
+    share_below[np.argsort(rank("pnorm4", softmax(logits)))] = np.linspace(0, 1, size)
+    for words, right in (
+        ("the p-norm tells, at best just below the target", np.minimum(0.5 + share_below, edge)),
+        ("the p-norm tells", np.minimum(0.7 + 0.5 * share_below, 0.97)),
+    ):
+        truth = with_accuracy(softmax(logits), right)
+        yield World(f"scores: {words}", "rules", promises, logits, truth, 3000, kind="logits")
 
 
 def binary_worlds() -> Iterator[World]:
@@ -777,8 +796,8 @@ def holm(p_values: list[float]) -> list[float]:
     """
     order = np.argsort(p_values)
     adjusted, largest = [0.0] * len(p_values), 0.0
-    for rank, at in enumerate(order):
-        largest = max(largest, min(1.0, (len(order) - rank) * p_values[at]))
+    for place, at in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - place) * p_values[at]))
         adjusted[at] = largest
     return adjusted
 
@@ -945,8 +964,10 @@ def main() -> None:
                 arguments.counts.write_text(json.dumps(counts))
     text, failed = table(counts)
     command = "python scripts/promises.py"
+    if arguments.only:
+        command += f' --only "{arguments.only}"'
     if arguments.draws_times != 1:
-        command = f"python scripts/promises.py --draws-times {arguments.draws_times:g}"
+        command += f" --draws-times {arguments.draws_times:g}"
     head = f"$ {command}\nSeed {SEED}, Python {platform.python_version()}.\n"
     print(f"{head}\n{text}")
     if arguments.out is not None:

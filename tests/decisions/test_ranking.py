@@ -56,6 +56,15 @@ def test_each_score_is_its_definition(score):
     assert ((values >= 0) & (values <= 1)).all()
 
 
+@pytest.mark.parametrize("score", ["margin", "entropy", "pnorm4"])
+def test_a_row_ranks_alike_alone_and_among_others(score):
+    """Many classes, so that the rows are computed in several blocks."""
+    rows = softmax(3 * np.random.default_rng(0).normal(size=(150, 1000)))
+    values = rank(score, rows)
+    np.testing.assert_array_equal(values, [rank(score, row[None])[0] for row in rows])
+    np.testing.assert_allclose(values[::50], [slow_rank(score, row) for row in rows[::50].tolist()], atol=1e-12)
+
+
 def test_the_p_norm_is_the_same_at_every_temperature():
     z = np.random.default_rng(0).normal(size=(200, 6))
     cold, warm = softmax(4 * z), softmax(0.5 * z)

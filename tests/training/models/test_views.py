@@ -82,3 +82,14 @@ def test_views_of_what_is_no_picture_are_refused():
         AveragedViews(nn.Linear(9, 2))(torch.zeros(2, 9))
     with pytest.raises(InvalidInput, match="views must be 'mirror' or 'mirror\\+shift'"):
         AveragedViews(nn.Linear(9, 2), "upside-down")
+
+
+def test_training_refuses_views_of_what_is_no_picture(tmp_path):
+    """Nine measurements of each case, stored as a picture of one row."""
+    measured = np.zeros((12, 1, 9), np.uint8)
+    labels = np.arange(12) % 2
+    np.savez(tmp_path / "rows.npz", x_train=measured, y_train=labels, x_test=measured, y_test=labels)
+    changes = {"model.views": "mirror", "optimiser.batch_size": 4, "data.name": f"arrays:{tmp_path / 'rows.npz'}"}
+    recipe = Recipe(epochs=1).changed(changes)
+    with pytest.raises(InvalidInput, match=r"model.views must be none for inputs that are not pictures, got shape"):
+        train(recipe, tmp_path / "run")
