@@ -350,6 +350,8 @@ class Policy(Displayed):
             rows.append(("rule", "none: every case goes to a person"))
         else:
             rows += self.rule.overview_rows()
+            if not self.automates and self.rule.note:
+                rows.append(("note", self.rule.note))  # why, and how many cases would be needed
         if self.shortlist is not None:
             rows += [(f"shortlist: {name}", value) for name, value in self.shortlist.overview_rows()]
         return Table(f"{self.n_classes} classes", rows)
