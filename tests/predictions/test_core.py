@@ -97,7 +97,7 @@ def test_scores_that_are_not_finite_are_refused_with_their_place(door, value):
 
 def test_bad_probabilities_are_refused():
     refused("not be negative, got -0.1 in row 1, column 0.*from_logits", [[0.5, 0.5], [-0.1, 1.1]])
-    refused("sum to 1 within 0.0001 in every row, got 0.5 in row 1.*never renormalised", [[0.5, 0.5], [0.25, 0.25]])
+    refused("sum to 1 within 0.0001 in every row, got 0.5 in row 1.*by its sum", [[0.5, 0.5], [0.25, 0.25]])
     refused("sum to 1", [[0.5, 0.5], [0.50011, 0.5]])
     Predictions.from_probabilities([[0.5, 0.50009]], [0])
 

@@ -258,7 +258,7 @@ def test_pickles_are_never_loaded(tmp_path):
 
 def test_missing_arrays_and_unknown_endings_are_refused(tmp_path):
     np.savez(tmp_path / "p.npz", logits=[[1.0, 2.0]], target=[0])
-    refused(tmp_path / "p.npz", "must have targets, got scores and target.*--columns target=COLUMN")
+    refused(tmp_path / "p.npz", "must have targets, got scores and target.*--columns target=target")
     np.savez(tmp_path / "p.npz", logits=[[1.0, 2.0]], probabilities=[[1.0, 0.0]], targets=[0])
     refused(tmp_path / "p.npz", "exactly one of the arrays logits, probabilities")
     refused(tmp_path / "p.pt", r"end in .npz, .csv, .jsonl or .parquet")

@@ -16,6 +16,7 @@ from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path
 from calibrant.predictions.columns import (
+    SAME_ID,
     Labels,
     Parts,
     PredictionSource,
@@ -349,7 +350,7 @@ class DistinctIds:
             for name in ids.tolist():
                 if self._hash(name) in twice or name in twice:
                     if name in seen:
-                        raise invalid("ids", "be distinct", f"{name!r}"[:60] + f" again in row {row}")
+                        raise invalid("ids", "be distinct", f"{name!r}"[:60] + f" again in row {row}", SAME_ID)
                     seen.add(name)
                 row += 1
 
@@ -387,7 +388,10 @@ class _ExtrasOnDisk(Mapping[str, NDArray[Any]]):
 def load_content(opened: Scan, *, mmap: bool) -> Content:
     """Read all rows. With `mmap`, scores, ids and extras stay on disk."""
     if not opened.has_targets:
-        hint = "Name their column: --columns target=COLUMN (columns= in Python)."
+        column = "COLUMN"
+        if len(opened.extras) == 1:
+            column = opened.extras[0]
+        hint = f"Name their column: --columns target={column} (columns= in Python)."
         there = shortened(opened.extras, 12) or "no other columns"
         raise invalid(opened.where, "have targets", f"scores and {there}", hint)
     on_disk = mmap and opened.answers is None

@@ -135,7 +135,10 @@ class _TableSource(PredictionSource):
         column = batch.column(name)
         if column.null_count:
             row = start + int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False)))
-            raise invalid(f"{self.where}: column {name[:40]!r}", "have a value in every row", f"none in row {row}")
+            hint = "Leave out the rows without one."
+            raise invalid(
+                f"{self.where}: column {name[:40]!r}", "have a value in every row", f"none in row {row}", hint
+            )
         return column
 
 
@@ -452,7 +455,13 @@ def _csv_errors(path: Path, header: Sequence[str]) -> Iterator[None]:
 def _csv_error(where: str, message: str, header: Sequence[str]) -> InvalidInput:
     if cell := _BAD_CELL.search(message):
         column, row, value = int(cell[1]), int(cell[2]) - 2, cell[3]
-        return invalid(f"{where}: scores", "be numbers", f"{value[:40]!r} in row {row}, column {header[column][:40]}")
+        hint = ""
+        if not value.strip():
+            hint = "Leave out the rows without scores."
+        if value.strip().endswith("%"):
+            hint = "Write fractions, such as 0.227 for 22.7%."
+        shown = f"{value[:40]!r} in row {row}, column {header[column][:40]}"
+        return invalid(f"{where}: scores", "be numbers", shown, hint)
     if cells := _BAD_ROW.search(message):
         hint = "Check its commas and quotation marks."
         return invalid(f"{where}: row {int(cells[1]) - 2}", f"have {cells[2]} cells", cells[3], hint)
