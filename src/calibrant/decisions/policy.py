@@ -82,6 +82,8 @@ class Policy(Displayed):
         whole("n_classes", self.n_classes, 2)
         made_for = {"rule": self.n_classes, "calibrator": self.n_classes}
         if self.calibrator is not None:
+            if not isinstance(self.calibrator, Calibrator):
+                raise invalid("calibrator", "be a fitted calibrator", repr(self.calibrator))
             self.calibrator.digest  # noqa: B018 (raises if it is not fitted)
             if self.calibrator.provenance_.kind not in ("confidence", "score"):  # these calibrate one confidence
                 made_for["calibrator"] = self.calibrator.n_classes_

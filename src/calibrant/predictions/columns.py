@@ -92,6 +92,8 @@ def as_class_names(
         names = [by_number[number] for number in numbers]
     if isinstance(names, np.ndarray):
         names = names.tolist()
+    if isinstance(names, set | frozenset):
+        raise invalid("class_names", "be in the order of the classes", "a set, which has no order", "Pass a list.")
     result = tuple(names)
     if isinstance(names, str) or not all(isinstance(name, str) and name for name in result):
         raise invalid("class_names", "be non-empty strings", repr(names))
