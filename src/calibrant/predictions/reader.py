@@ -225,7 +225,8 @@ def scan(
         columns: Other names of columns: `{"target": "label", "id": "case", "scores": "p_*"}`.
         class_names: Names of the classes, in the order wanted: for text labels of nameless classes, or for another
             order than the file's.
-        known_classes: Names that columns of scores may have, if nothing else says which columns these are.
+        known_classes: Names of the classes of a policy: columns of scores may have these names, and cases without
+            labels have these two classes if there is one column of scores.
     """
     if kind not in (None, *KINDS):
         raise invalid("kind", f"be one of {', '.join(KINDS)}", repr(kind))

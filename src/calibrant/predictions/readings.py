@@ -170,7 +170,10 @@ def _several(where: str, header: Sequence[str], readings: Mapping[str, str]) -> 
 
 @dataclass
 class _Table:
-    """A table on the way to its layout; `kind` and `columns` come from the user, `others` have no role."""
+    """A table on the way to its layout; `kind` and `columns` come from the user, `others` have no role.
+
+    `class_names` are those of the user or of a policy. New cases have no labels that would name the classes.
+    """
 
     where: str
     header: Sequence[str]
@@ -179,6 +182,7 @@ class _Table:
     roles: dict[str, str]
     others: list[str]
     look: Look
+    class_names: Sequence[str] | None = None
 
     def layout(self, word: str, names: Mapping[str, str]) -> Layout:
         """One column per class: the class name of each heading."""
@@ -195,6 +199,8 @@ class _Table:
         """One column: the score of one of two classes."""
         named = self.columns.get("positive", positive)
         labels = self.labels()
+        if self.class_names is not None and len(self.class_names) == 2 and labels <= set(self.class_names):
+            labels = set(self.class_names)
         if named is None or ("positive" not in self.columns and (named not in labels or len(labels) != 2)):
             raise self._which_is_positive(heading)
         if len(labels) > 2:
@@ -273,7 +279,7 @@ def layout(where: str, header: Sequence[str], request: Request, look: Look) -> L
     roles = find_roles(where, header, columns, {role: default[role] for role in ("target", "id", "predicted")})
     taken = {*roles.values(), *_INDEX}
     others = [name for name in header if name not in taken]
-    table = _Table(where, header, kind, columns, roles, others, look)
+    table = _Table(where, header, kind, columns, roles, others, look, request.class_names)
     if "scores" in columns:
         return _mapped_scores(table)
     if found := _by_prefix(table):
