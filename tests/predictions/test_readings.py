@@ -136,3 +136,19 @@ def test_a_refusal_says_what_to_do(tmp_path, table, advice):
     path.write_text(table)
     with pytest.raises(InvalidInput, match=advice):
         Predictions.load(path)
+
+
+def test_labels_of_a_frame_may_be_true_and_false():
+    frame = pd.DataFrame({"probability": [0.8, 0.3, 0.6], "label": [True, False, False]})
+    predictions = Predictions.from_frame(frame, columns={"positive": "True"})
+    assert predictions.class_names == ("False", "True")
+    assert evaluate(predictions).test_error == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("more", [{"p_a2": [1, 2]}, {"note": ["text", 7]}])
+def test_a_frame_that_is_no_table_is_refused_in_one_line(more):
+    frame = pd.DataFrame({"p_a": [0.5, 0.4], "p_b": [0.5, 0.6], "label": ["a", "b"], **more})
+    frame = frame.rename(columns={"p_a2": "p_a"})
+    with pytest.raises(InvalidInput, match=r"^frame: .*Leave out columns") as caught:
+        Predictions.from_frame(frame)
+    assert "\n" not in str(caught.value)

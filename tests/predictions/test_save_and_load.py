@@ -353,7 +353,10 @@ def test_bad_parquet_is_refused(tmp_path):
         ),
         ({"target": ["a", "c"], "logit_a": [1.0, 1.0], "logit_b": [1.0, 1.0]}, "'c' in row 1"),
         ({"target": ["1", "2"], "logit_a": [1.0, 1.0], "logit_b": [1.0, 1.0]}, "'2' in row 1"),
-        ({"target": [True], "logit_0": [1.0], "logit_1": [2.0]}, "integers or class names, got True"),
+        (
+            {"target": [True], "logit_0": [1.0], "logit_1": [2.0]},
+            "be a class name of the columns, or its number in 0..1, got True",
+        ),
         ({"target": [float("nan")], "logit_0": [1.0], "logit_1": [1.0]}, "integers or class names"),
         ({"target": [float("inf")], "logit_0": [1.0], "logit_1": [1.0]}, "integers or class names"),
         ({"target": [0], "logit_0": ["x"], "logit_1": ["y"]}, "numbers"),

@@ -232,7 +232,9 @@ class Labels:
     def _text(self, value: Any) -> str:
         if isinstance(value, str):
             return value.strip()
-        if isinstance(value, bool) or not isinstance(value, int | float) or value % 1:
+        if isinstance(value, bool):
+            return str(value)
+        if not isinstance(value, int | float) or value % 1:
             raise invalid(self._where, "be integers or class names", repr(value)[:60])
         return str(int(value))
 

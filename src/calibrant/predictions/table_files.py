@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from calibrant.errors import CalibrantWarning, InvalidInput, invalid
+from calibrant.errors import CalibrantWarning, InvalidInput, invalid, one_line
 from calibrant.files import parse_json, reading
 from calibrant.predictions.columns import (
     PredictionSource,
@@ -353,7 +353,10 @@ def arrow_table(frame: Any) -> Any:
     if hasattr(frame, "iloc") and hasattr(frame, "columns"):  # pandas
         frame = frame.copy(deep=False)
         frame.columns = [str(column) for column in frame.columns]
-        return pa.Table.from_pandas(frame, preserve_index=False)
+        try:
+            return pa.Table.from_pandas(frame, preserve_index=False)
+        except (ValueError, TypeError) as error:  # Arrow's errors are these, too
+            raise InvalidInput(f"frame: {one_line(error, most=150)}. Leave out columns that are not needed.") from error
     raise invalid("frame", "be a data frame of pandas or polars", type(frame).__name__)
 
 
