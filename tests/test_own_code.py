@@ -10,7 +10,17 @@ import pytest
 
 from calibrant import own_code
 from calibrant.errors import InvalidInput
-from calibrant.own_code import digest, is_own, load, own_code_at_work, remember, require, trust, trust_named
+from calibrant.own_code import (
+    digest,
+    is_own,
+    load,
+    own_code_at_work,
+    remember,
+    require,
+    trust,
+    trust_named,
+    unexpected,
+)
 
 CODE = "def twice(x):\n    return 2 * x\n"
 EVIL = "from pathlib import Path\nPath('it_ran').touch()\n"
@@ -25,6 +35,21 @@ def test_a_function_is_found_and_the_path_left_as_it_was(mine):
     before = list(sys.path)
     assert load("my_parts:twice")(4) == 8
     assert sys.path == before
+
+
+def test_an_error_in_it_is_not_called_a_fault_of_ours(own_module):
+    path = own_module("my_parts", "def half(x):\n    return x / 0\n\n\ndef call(function):\n    return function()\n")
+    half, call = load("my_parts:half"), load("my_parts:call")
+    with pytest.raises(ZeroDivisionError) as caught:
+        half(1)
+    message, code = unexpected(caught.value)
+    assert code == 2
+    assert message.startswith(f"{path}, line 2, raised ZeroDivisionError: division by zero.")
+    with pytest.raises(AttributeError) as caught:
+        call(lambda: digest(None))  # our own function fails below theirs
+    message, code = unexpected(caught.value)
+    assert code == 70
+    assert "this is a fault of calibrant" in message
 
 
 @pytest.mark.parametrize("name", ["nll", "flsd+h", "torchvision:resnet18", "tiny"])

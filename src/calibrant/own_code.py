@@ -16,11 +16,12 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.machinery import SOURCE_SUFFIXES, ModuleSpec, PathFinder
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from calibrant.errors import CalibrantError, InvalidInput, did_you_mean, invalid
+from calibrant.errors import CalibrantError, InvalidInput, did_you_mean, invalid, one_line, our_fault
 from calibrant.files import sha256_of
 
 # Names with these words before the colon belong to installed libraries.
@@ -298,3 +299,15 @@ def _import(module: str, expected: str) -> ModuleType:
     if parent:
         setattr(sys.modules[parent], name, imported)
     return imported
+
+
+def unexpected(error: BaseException) -> tuple[str, int]:
+    """Return the message and the exit code of an error that nobody foresaw: 2 if the user's code raised it, else 70."""
+    own_files = {str(module.__file__) for module in _digests}
+    for frame in reversed(extract_tb(error.__traceback__)):
+        if frame.filename in own_files:
+            raised = f"{type(error).__name__}: {one_line(error, most=150)}".rstrip(":. ")
+            return f"{frame.filename}, line {frame.lineno}, raised {raised}. CALIBRANT_DEBUG=1 shows the traceback.", 2
+        if f"{os.sep}calibrant{os.sep}" in frame.filename:
+            break
+    return our_fault(error), 70

@@ -128,6 +128,9 @@ def test_bad_input_is_one_line_and_code_two(calibrant, saved, tmp_path):
         ([tmp_path / "missing.npz"], "does not exist"),
         ([tmp_path / "odd.csv"], "two classes"),
         ([path, "--max-ece", 2], "fraction in 0..1"),
+        ([path, "--max-ece", "2%"], "such as 0.02 for 2 %, got '2%'"),
+        ([path, "--max-ece.x", 0.5], "no option has a dot in its name"),
+        ([path, "--kin", "logits"], "Unknown option: --kin. Did you mean --kind?"),
         ([path, "--kind", "odds"], "odds"),
         ([], "files"),
     ):

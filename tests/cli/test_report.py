@@ -1,4 +1,5 @@
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -116,3 +117,13 @@ def test_groups_stand_on_the_page_with_the_worst_named(calibrant, tmp_path):
     code, _, err = calibrant("report", tmp_path / "a.npz", "-o", *where, "--groups", "sight")
     assert code == 2
     assert "groups must" in err
+
+
+def test_a_page_with_groups_needs_no_matplotlib(calibrant, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
+    cases = Predictions.from_probabilities([[0.8, 0.2], [0.3, 0.7]], [0, 0], extras={"site": ["north", "south"]})
+    cases.save(tmp_path / "a.npz")
+    code, _, err = calibrant("report", tmp_path / "a.npz", "-o", tmp_path / "page.html", "--groups", "site")
+    assert code == 0
+    assert "pip install 'calibrant[figures]'" in err
+    assert "Groups by site: a" in (tmp_path / "page.html").read_text(encoding="utf-8")

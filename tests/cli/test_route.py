@@ -453,3 +453,18 @@ def test_a_score_is_chosen_on_the_cases_of_the_calibrator(calibrant, tmp_path):
     code, _, err = calibrant("route", "fit", tmp_path / "val.npz", "--score", "loudness")
     assert code == 2
     assert "score must be 'probability', 'margin'" in err
+
+
+@pytest.mark.parametrize(("column", "flags"), [("probability", ["--positive", "spam"]), ("p_spam", [])])
+def test_new_cases_of_two_classes_need_no_labels(calibrant, tmp_path, column, flags):
+    probabilities = np.linspace(0.01, 0.99, 400)
+    lines = [f"{p:.4f},{'spam' if p > 0.5 else 'ham'}" for p in probabilities]
+    (tmp_path / "labelled.csv").write_text("\n".join([f"{column},label", *lines]) + "\n")
+    (tmp_path / "new.csv").write_text(f"{column}\n0.9\n0.2\n")
+    policy = tmp_path / "policy.json"
+    fit = "route", "fit", tmp_path / "labelled.csv", *flags, "--target-accuracy", 0.9, "-o", policy
+    assert calibrant(*fit)[0] == 0
+    code, _, err = calibrant("route", "apply", policy, tmp_path / "new.csv", *flags, "-o", tmp_path / "decided.csv")
+    assert code == 0, err
+    with (tmp_path / "decided.csv").open() as handle:
+        assert [row["class"] for row in csv.DictReader(handle)] == ["spam", "ham"]

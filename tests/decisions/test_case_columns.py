@@ -184,11 +184,21 @@ def test_each_group_has_the_threshold_of_its_own_cases():
         "in 2 of 3 groups of 'language' (de, en), in all of these groups together with 95 % confidence" in together.note
     )
     assert "in each group by itself" in each.note
+    assert "Fewer than 59 cases (fi) cannot show it" in together.note  # 0.95**59 < 0.05
     assert RoutingRule.from_dict(together.to_dict()) == together
     routed = together.route(cases)
     assert routed.automate.sum() == together.evidence.automated
     assert not routed.automate[cases.extras["language"] == "fi"].any()
     assert [line.name for line in check_promise(together, languages(1)).groups] == ["all", "language de", "language en"]
+
+
+def test_a_group_without_a_promise_learns_how_many_cases_it_needs():
+    cases = languages(0).subset(np.arange(300))
+    rule = choose_threshold(cases, 0.98, per_group="language", group_confidence="each")
+    english = choose_threshold(cases.subset(cases.extras["language"] == "en"), 0.98)
+    assert not rule.automates
+    assert not english.automates
+    assert f"en {english.evidence.cases_needed:,}" in rule.note
 
 
 def test_a_case_of_an_unknown_group_goes_to_a_person():

@@ -9,6 +9,7 @@ from calibrant.decisions import (
     Shortlist,
     binary_rates,
     check_promise,
+    fit_policy,
     risk_coverage,
 )
 from calibrant.decisions.risk_coverage import coverage_table
@@ -104,3 +105,10 @@ def test_a_notebook_shows_a_rule_for_two_classes(notebook_rows):
         "positive from",
         "nothing is called positive",
     ]
+
+
+def test_a_policy_that_automates_nothing_shows_why():
+    predictions = Predictions.from_probabilities(np.full((50, 2), [0.9, 0.1]), (np.arange(50) % 10 == 0).astype(int))
+    policy = fit_policy(predictions, 0.99, calibrator=None)
+    assert not policy.automates
+    assert "No threshold can be promised: 50 cases do not show" in repr(policy)

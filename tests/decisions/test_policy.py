@@ -249,3 +249,10 @@ def test_bad_scores_are_named(policy):
         policy.decide(np.zeros((2, 4)), "logits")
     with pytest.raises(InvalidInput, match="row 1"):
         policy.decide(np.array([[0.0, 1.0, 2.0], [0.0, np.nan, 1.0]]), "logits")
+
+
+def test_a_calibrator_that_is_a_class_or_is_not_fitted_is_refused():
+    with pytest.raises(InvalidInput, match="calibrator must be a fitted calibrator, got <class"):
+        Policy(2, TemperatureScaling)
+    with pytest.raises(InvalidInput, match="not fitted yet: call fit"):
+        Policy(2, TemperatureScaling())

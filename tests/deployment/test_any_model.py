@@ -12,6 +12,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 
 from calibrant import Predictions
 from calibrant.calibration import make_calibrator
@@ -83,7 +84,9 @@ def test_what_cannot_be_converted_is_one_line(table, tmp_path):
         ),
         (LogisticRegression(), fine, "a fitted scikit-learn classifier with predict_proba, got LogisticRegression"),
         ("model.pkl", fine, "a fitted scikit-learn classifier with predict_proba, got str"),
+        (LinearSVC().fit(x, y), fine, "got LinearSVC. scikit-learn's CalibratedClassifierCV adds predict_proba"),
         (LogisticRegression().fit(x, y), {"example": x[0]}, "be numbers of shape"),
+        (LogisticRegression().fit(x, y), {"example": x[:3].astype(object)}, "Encode columns of text"),
         (
             LogisticRegression().fit(x, y),
             {**fine, "policy": Policy(4)},

@@ -16,6 +16,7 @@ from calibrant.losses import (
     Focal,
     HuberCalibration,
     Loss,
+    PerSampleLoss,
     SampleDependentFocal,
 )
 from calibrant.losses.base import LossSum
@@ -146,3 +147,17 @@ def test_a_loss_of_ones_own_joins_in(batch):
     mean = batch[0][:, 0].mean()
     torch.testing.assert_close((Focal() + 3 * FirstLogit()).terms(*batch)["first_logit"], 3 * mean)
     torch.testing.assert_close(Child()(*batch), 2 * mean)
+
+
+def test_a_loss_that_is_not_complete_says_what_it_lacks():
+    class Mine(Loss):
+        pass
+
+    class Single(PerSampleLoss):
+        pass
+
+    logits, targets = torch.zeros(2, 3), torch.tensor([0, 1])
+    with pytest.raises(InvalidInput, match="Mine must define local_sums and value"):
+        Mine()(logits, targets)
+    with pytest.raises(InvalidInput, match="Single must define per_sample"):
+        Single()(logits, targets)

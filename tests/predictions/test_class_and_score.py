@@ -210,3 +210,11 @@ def test_promises_for_tied_confidences_hold():
             share = np.array([0.6, 0.2, 0.1, 0.1])[kept]
             broken += (share @ chances[kept]) / share.sum() < 0.9 - 1e-12
     assert broken <= 25  # of 300 at a level of 5 %: 15 expected at most, 25 in one of a hundred runs
+
+
+@pytest.mark.parametrize(
+    ("predicted", "targets"), [([0.3, 0.2], ["a", "b"]), (["a", "b"], [0, 1]), ([0.0, float("nan")], None)]
+)
+def test_swapped_arguments_and_labels_of_two_kinds_are_refused(predicted, targets):
+    with pytest.raises(InvalidInput, match="predicted and targets must be names of classes, or class numbers, in both"):
+        Predictions.from_confidence(predicted, [0.5, 0.6], targets)

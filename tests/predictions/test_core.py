@@ -97,7 +97,7 @@ def test_scores_that_are_not_finite_are_refused_with_their_place(door, value):
 
 def test_bad_probabilities_are_refused():
     refused("not be negative, got -0.1 in row 1, column 0.*from_logits", [[0.5, 0.5], [-0.1, 1.1]])
-    refused("sum to 1 within 0.0001 in every row, got 0.5 in row 1.*never renormalised", [[0.5, 0.5], [0.25, 0.25]])
+    refused("sum to 1 within 0.0001 in every row, got 0.5 in row 1.*by its sum", [[0.5, 0.5], [0.25, 0.25]])
     refused("sum to 1", [[0.5, 0.5], [0.50011, 0.5]])
     Predictions.from_probabilities([[0.5, 0.50009]], [0])
 
@@ -488,3 +488,11 @@ def test_rows_that_no_file_can_be_asked_for_have_no_origin(tmp_path):
     read = Predictions.load(tmp_path / "val.npz")
     assert read.subset([0, 1]).origin == Origin()
     assert read.split(0.5)[0].split(0.5)[0].origin == Origin()
+
+
+def test_a_set_of_class_names_and_a_strange_seed_are_refused():
+    with pytest.raises(InvalidInput, match="class_names must be in the order of the classes"):
+        Predictions.from_probabilities(GOOD, [0, 1], class_names={"cat", "dog"})
+    for seed in (-1, "one"):
+        with pytest.raises(InvalidInput, match="seed must be a whole number"):
+            Predictions.from_probabilities(GOOD, [0, 1]).split(0.5, seed=seed)

@@ -104,3 +104,51 @@ def test_text_that_looks_like_a_number_stays_text(tmp_path):
     words = Predictions.load(path)
     assert words.class_names == ("007", "12", "7", "cat")
     assert words.correct.tolist() == [True, False, True, True]
+
+
+def test_names_of_columns_may_have_capital_letters(tmp_path):
+    path = tmp_path / "answers.csv"
+    path.write_text("Id,Predicted,Confidence,Label\n7,cat,0.9,cat\n8,dog,0.4,cat\n")
+    answers = Predictions.load(path)
+    assert answers.kind == "confidence"
+    assert evaluate(answers).test_error == 0.5
+    path.write_text("p_a,p_b,Label,label,Y\n0.5,0.5,a,b,3\n")
+    table = Predictions.load(path)  # the usual spelling decides alone
+    assert table.targets.tolist() == [1]
+    assert set(table.extras) == {"Label", "Y"}
+    path.write_text("p_a,p_b,LABEL,Label\n0.5,0.5,a,b\n")
+    with pytest.raises(InvalidInput, match=r"--columns target=LABEL; .*--columns target=Label"):
+        Predictions.load(path)
+
+
+@pytest.mark.parametrize(
+    ("table", "advice"),
+    [
+        ("p_a,p_b,label\n0.5,0.5,a\n0.5,0.5,\n", "in row 1. Leave out the rows without a label"),
+        ("p_a,p_b,label\n,0.5,a\n", "Leave out the rows without scores"),
+        ("p_a,p_b,label\n50%,50%,a\n", "Write fractions"),
+        ("p_a,p_b,truth\n0.5,0.5,a\n", "--columns target=truth"),
+        ("id,p_a,p_b,label\n7,0.5,0.5,a\n7,0.5,0.5,b\n", "pass that name as clusters"),
+    ],
+)
+def test_a_refusal_says_what_to_do(tmp_path, table, advice):
+    path = tmp_path / "table.csv"
+    path.write_text(table)
+    with pytest.raises(InvalidInput, match=advice):
+        Predictions.load(path)
+
+
+def test_labels_of_a_frame_may_be_true_and_false():
+    frame = pd.DataFrame({"probability": [0.8, 0.3, 0.6], "label": [True, False, False]})
+    predictions = Predictions.from_frame(frame, columns={"positive": "True"})
+    assert predictions.class_names == ("False", "True")
+    assert evaluate(predictions).test_error == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("more", [{"p_a2": [1, 2]}, {"note": ["text", 7]}])
+def test_a_frame_that_is_no_table_is_refused_in_one_line(more):
+    frame = pd.DataFrame({"p_a": [0.5, 0.4], "p_b": [0.5, 0.6], "label": ["a", "b"], **more})
+    frame = frame.rename(columns={"p_a2": "p_a"})
+    with pytest.raises(InvalidInput, match=r"^frame: .*Leave out columns") as caught:
+        Predictions.from_frame(frame)
+    assert "\n" not in str(caught.value)

@@ -258,7 +258,7 @@ def test_pickles_are_never_loaded(tmp_path):
 
 def test_missing_arrays_and_unknown_endings_are_refused(tmp_path):
     np.savez(tmp_path / "p.npz", logits=[[1.0, 2.0]], target=[0])
-    refused(tmp_path / "p.npz", "must have targets, got scores and target.*--columns target=COLUMN")
+    refused(tmp_path / "p.npz", "must have targets, got scores and target.*--columns target=target")
     np.savez(tmp_path / "p.npz", logits=[[1.0, 2.0]], probabilities=[[1.0, 0.0]], targets=[0])
     refused(tmp_path / "p.npz", "exactly one of the arrays logits, probabilities")
     refused(tmp_path / "p.pt", r"end in .npz, .csv, .jsonl or .parquet")
@@ -353,7 +353,10 @@ def test_bad_parquet_is_refused(tmp_path):
         ),
         ({"target": ["a", "c"], "logit_a": [1.0, 1.0], "logit_b": [1.0, 1.0]}, "'c' in row 1"),
         ({"target": ["1", "2"], "logit_a": [1.0, 1.0], "logit_b": [1.0, 1.0]}, "'2' in row 1"),
-        ({"target": [True], "logit_0": [1.0], "logit_1": [2.0]}, "integers or class names, got True"),
+        (
+            {"target": [True], "logit_0": [1.0], "logit_1": [2.0]},
+            "be a class name of the columns, or its number in 0..1, got True",
+        ),
         ({"target": [float("nan")], "logit_0": [1.0], "logit_1": [1.0]}, "integers or class names"),
         ({"target": [float("inf")], "logit_0": [1.0], "logit_1": [1.0]}, "integers or class names"),
         ({"target": [0], "logit_0": ["x"], "logit_1": ["y"]}, "numbers"),

@@ -315,9 +315,10 @@ class Calibrator(ABC):
             total += mean_nll(self._block(logits[rows]), targets[rows], weights[rows]) * len(targets[rows])
         return total / len(targets)
 
-    def _refuse_unfitted(self, hint: str = "call fit(logits, targets) or load(path) first") -> None:
+    def _refuse_unfitted(self) -> None:
         if not hasattr(self, "summary_"):
-            raise InvalidInput(f"this {type(self).__name__} is not fitted yet: {hint}.")
+            name = type(self).__name__
+            raise InvalidInput(f"this {name} is not fitted yet: call fit(logits, targets) or load(path) first.")
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 (scikit-learn's signature)
         """Constructor parameters by name."""
@@ -352,7 +353,7 @@ class Calibrator(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything `load` needs, as plain JSON values."""
-        self._refuse_unfitted("there is nothing to save")
+        self._refuse_unfitted()
         return {
             "format": FORMAT,
             "version": VERSION,

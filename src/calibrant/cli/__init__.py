@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError, MissingArgumentError
 
 from calibrant import __version__
 from calibrant.cli._shared import complain, plain_warnings
-from calibrant.errors import CalibrantError, CheckFailed, our_fault
+from calibrant.errors import CalibrantError, CheckFailed
 
 app = App(
     name="calibrant",
@@ -100,7 +100,9 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 (whatever nobody foresaw is our fault)
         if os.environ.get("CALIBRANT_DEBUG"):
             traceback.print_exc()
-        return _complain(our_fault(error), code=70)
+        from calibrant.own_code import unexpected
+
+        return _complain(*unexpected(error))
     return code
 
 

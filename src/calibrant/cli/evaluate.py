@@ -1,9 +1,11 @@
 """`calibrant evaluate`: the metrics of saved predictions, as a table or JSON, with gates for a pipeline."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter, Token, UnknownOptionError
 
 from calibrant.cli._shared import (
     Address,
@@ -29,6 +31,21 @@ if TYPE_CHECKING:
     from calibrant.metrics.subgroups import ClassEvaluation, GroupedEvaluation
 
 
+def _limit(_: type, tokens: Sequence[Token] | Mapping[str, Any]) -> float:
+    """Read the value of a limit. Any other option that `evaluate` does not have is misspelt."""
+    if isinstance(tokens, Mapping):  # of --max-ece.x
+        raise ValueError("no option has a dot in its name")  # noqa: TRY004 (cyclopts names the option)
+    token = tokens[0]
+    if not str(token.keyword).replace("_", "-").startswith(("--max-", "--min-")):
+        from calibrant.cli import app
+
+        raise UnknownOptionError(token=token, argument_collection=app["evaluate"].assemble_argument_collection())
+    try:
+        return float(token.value)
+    except ValueError:
+        raise ValueError(f"a limit is a fraction, such as 0.02 for 2 %, got {token.value!r}") from None
+
+
 def evaluate(
     files: Annotated[list[Path], Repeated],
     *,
@@ -46,7 +63,7 @@ def evaluate(
     executor: ExecutorFlag = "local",
     address: Address = None,
     as_json: Json = False,
-    **limits: float,
+    **limits: Annotated[float, Parameter(converter=_limit)],
 ) -> None:
     """Say how accurate and how well calibrated saved predictions are. Exit code 1 if a limit does not hold.
 

@@ -18,6 +18,7 @@ from calibrant.decisions.shortfall import (
     most_needed,
     needed_in_clusters,
     note_kept,
+    note_needed,
     note_nothing,
     note_on_groups,
     note_per_group,
@@ -224,12 +225,15 @@ class _Search:
         thresholds: list[tuple[str, float | None]] = []
         groups: list[GroupEvidence] = []
         largest = 0
+        missing: dict[str, int | None] = {}
         for name, rows in rows_of.items():
             cut, counts = None, Evidence.of_counts(len(rows), 0, 0)
             if name in able:
                 rule = own.run(predictions.subset(rows))
                 cut, counts = rule.threshold, rule.evidence or counts
                 largest = max(largest, rule.largest_cluster or 0)
+                if cut is None:
+                    missing[name] = counts.cases_needed
             thresholds.append((name, cut))
             groups.append(GroupEvidence(name, counts.cases, counts.automated, counts.errors, cut is not None))
         totals = [sum(getattr(group, each) for group in groups) for each in ("cases", "automated", "errors")]
@@ -243,7 +247,8 @@ class _Search:
             costs=None,
             supported=None,
         )
-        return replace(rule, note=note_per_group(rule, shared.automation_rate, together=together))
+        note = note_per_group(rule, shared.automation_rate, together=together)
+        return replace(rule, note=note + note_needed([name for name in rows_of if name not in able], fewest, missing))
 
 
 def _found_thresholds(fitting: Predictions, score: Score, target_accuracy: float, n_rest: int) -> dict[str, Any]:

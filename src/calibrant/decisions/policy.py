@@ -84,6 +84,8 @@ class Policy(Displayed):
         if self.rule is not None:
             made_for["rule"] = self.rule.n_classes
         if self.calibrator is not None:
+            if not isinstance(self.calibrator, Calibrator):
+                raise invalid("calibrator", "be a fitted calibrator", repr(self.calibrator))
             self.calibrator.digest  # noqa: B018 (raises if it is not fitted)
             if self.calibrator.provenance_.kind not in ("confidence", "score"):  # these calibrate one confidence
                 made_for["calibrator"] = self.calibrator.n_classes_
@@ -349,6 +351,8 @@ class Policy(Displayed):
             rows.append(("rule", "none: every case goes to a person"))
         else:
             rows += self.rule.overview_rows()
+            if not self.automates and self.rule.note:
+                rows.append(("note", self.rule.note))  # why, and how many cases would be needed
         if self.shortlist is not None:
             rows += [(f"shortlist: {name}", value) for name, value in self.shortlist.overview_rows()]
         return Table(f"{self.n_classes} classes", rows)

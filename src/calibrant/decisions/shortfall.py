@@ -1,6 +1,6 @@
 """If no threshold can be promised: what the cases support, what must be reviewed, and how many more would do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -254,6 +254,28 @@ def note_per_group(rule: RoutingRule, shared: float, *, together: bool) -> str:
         f"{100 * evidence.automated / evidence.cases:.1f} % are automated; one threshold for all groups, promised for "
         f"each, would automate {100 * shared:.1f} %."
     )
+
+
+def note_needed(small: list[str], fewest: int, missing: Mapping[str, int | None]) -> str:
+    """What groups without a promise of their own need.
+
+    Args:
+        small: Groups with fewer than `fewest` cases.
+        fewest: As many cases show the target if none is wrong.
+        missing: About how many cases each of the other groups needs, or None if more cases will not help.
+    """
+    text = ""
+    enough = {name: cases for name, cases in missing.items() if cases is not None}
+    if enough:
+        nearest = sorted(enough, key=lambda name: enough[name])
+        counts = _listed([f"{name} {enough[name]:,}" for name in nearest])
+        text = f" About this many cases would be needed in each if errors stay as rare: {counts}."
+    hopeless = [name for name, cases in missing.items() if cases is None]
+    if hopeless:
+        text += f" In {_listed(hopeless)} errors are too frequent: more cases will not help, a better model will."
+    if small:
+        text += f" Fewer than {fewest:,} cases ({_listed(small)}) cannot show it."
+    return text
 
 
 def _listed(names: list[str]) -> str:

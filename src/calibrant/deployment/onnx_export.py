@@ -175,10 +175,16 @@ def _of_estimator(
     """The same for a fitted scikit-learn classifier or pipeline; its input is called `inputs`."""
     if not callable(getattr(estimator, "predict_proba", None)) or not hasattr(estimator, "classes_"):
         rule = "be a torch.nn.Module or a fitted scikit-learn classifier with predict_proba"
-        raise invalid("model", rule, type(estimator).__name__)
+        hint = ""
+        if callable(getattr(estimator, "decision_function", None)):
+            hint = "scikit-learn's CalibratedClassifierCV adds predict_proba to a classifier that has none."
+        raise invalid("model", rule, type(estimator).__name__, hint)
     rows = np.asarray(example)
     if rows.ndim != 2 or len(rows) < 2 or rows.dtype.kind not in "iuf":
-        raise invalid("example", "be numbers of shape (n, features), n >= 2", f"{rows.dtype} {rows.shape}")
+        hint = ""
+        if rows.dtype.kind == "O":
+            hint = "Encode columns of text before the model, and export the model alone."
+        raise invalid("example", "be numbers of shape (n, features), n >= 2", f"{rows.dtype} {rows.shape}", hint)
     proto, dtype = _convert_estimator(estimator, rows)
     arrays = {INPUTS: rows.astype(dtype)}
     contents = Contents(
@@ -226,10 +232,13 @@ def _convert_estimator(estimator: Any, rows: NDArray[Any]) -> tuple[Any, str]:
             output = session.get_outputs()[1].name
             session.run([output], {INPUTS: rows[:2].astype(dtype)})
         except Exception as error:  # noqa: BLE001 (the other type may work; the last message is shown)
-            message = " ".join(str(error).split())[:200]
+            message = " ".join(str(error).split())[:100]
         else:
             return proto, dtype
-    raise InvalidInput(f"skl2onnx cannot convert {type(estimator).__name__}: {message}")
+    hint = "Keep the model in Python: policy.decide(model.predict_proba(rows), kind='probabilities')."
+    if type(estimator).__name__ == "CalibratedClassifier":
+        hint = "Export the classifier that it wraps, and let fit_policy fit the calibrator."
+    raise InvalidInput(f"skl2onnx cannot convert {type(estimator).__name__}: {message.rstrip('. ')}. {hint}")
 
 
 def _trace(module: "nn.Module", example: Mapping[str, "Tensor"]) -> Any:

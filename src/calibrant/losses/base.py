@@ -161,9 +161,12 @@ class Loss(nn.Module):
         """The single losses in this one, each with the factor that multiplies it."""
         return [(self, 1.0)]
 
-    def local_sums(self, batch: Batch) -> Tensor:
+    def local_sums(self, batch: Batch) -> Tensor:  # noqa: ARG002 (a subclass uses it)
         """What has to be added up over all ranks, as a 1-dimensional tensor."""
-        raise NotImplementedError
+        raise InvalidInput(
+            f"{type(self).__name__} must define local_sums and value. For a loss of single samples, extend "
+            "PerSampleLoss and define per_sample(batch)."
+        )
 
     def value(self, totals: Tensor, count: Tensor | int, batch: Batch) -> Tensor:
         """The scalar loss from the totals over all ranks and the number of samples they hold."""

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import not_negative, number, positive, whole
-from calibrant.errors import invalid
+from calibrant.errors import InvalidInput, invalid
 from calibrant.losses.base import Batch, Loss, check_batch
 
 
 class PerSampleLoss(Loss):
     """Base of the losses that give one value for each sample; a subclass only says which."""
 
-    def per_sample(self, batch: Batch) -> Tensor:
+    def per_sample(self, batch: Batch) -> Tensor:  # noqa: ARG002 (a subclass uses it)
         """The loss of each sample, `[B]`, before weighting."""
-        raise NotImplementedError
+        raise InvalidInput(f"{type(self).__name__} must define per_sample(batch), the loss of each sample.")
 
     def local_sums(self, batch: Batch) -> Tensor:
         """Weighted sum over this rank's samples."""

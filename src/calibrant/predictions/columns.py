@@ -12,6 +12,7 @@ from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.predictions.readings import RESERVED_PREFIXES, WHOLE, Layout, first_repeated, shortened
 from calibrant.predictions.rows import PRECISIONS, OnDisk, Precision
 
+SAME_ID = "If rows belong together, give their column another name than id, and pass that name as clusters."
 # Names that other columns cannot have, because files use them for targets, ids and scores.
 _RESERVED = ("target", "id", "targets", "ids", "logits", "probabilities", "scores", "class_names", "precision", "")
 _LONGEST_ID = 1000
@@ -66,7 +67,7 @@ def as_ids(ids: Any, rows: int) -> NDArray[Any] | None:
     unique, first = np.unique(values, return_index=True)
     if len(unique) < rows:
         again = int(np.setdiff1d(np.arange(rows), first)[0])
-        raise invalid("ids", "be distinct", f"{values[again].item()!r} again in row {again}")
+        raise invalid("ids", "be distinct", f"{values[again].item()!r} again in row {again}", SAME_ID)
     return values
 
 
@@ -91,6 +92,8 @@ def as_class_names(
         names = [by_number[number] for number in numbers]
     if isinstance(names, np.ndarray):
         names = names.tolist()
+    if isinstance(names, set | frozenset):
+        raise invalid("class_names", "be in the order of the classes", "a set, which has no order", "Pass a list.")
     result = tuple(names)
     if isinstance(names, str) or not all(isinstance(name, str) and name for name in result):
         raise invalid("class_names", "be non-empty strings", repr(names))
@@ -229,7 +232,9 @@ class Labels:
     def _text(self, value: Any) -> str:
         if isinstance(value, str):
             return value.strip()
-        if isinstance(value, bool) or not isinstance(value, int | float) or value % 1:
+        if isinstance(value, bool):
+            return str(value)
+        if not isinstance(value, int | float) or value % 1:
             raise invalid(self._where, "be integers or class names", repr(value)[:60])
         return str(int(value))
 
@@ -246,6 +251,8 @@ class Labels:
         hint = ""
         if texts[places[row]] == str(len(self._by_name)):
             hint = "Class numbers are counted from 0."
+        elif not texts[places[row]]:
+            hint = "Leave out the rows without a label."
         raise invalid(self._where, rule, f"{value} in row {first_row + row}", hint)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.checks import as_array, fraction
+from calibrant.checks import as_array, fraction, whole
 from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, did_you_mean, invalid, naming
 from calibrant.files import as_path, atomic_write, sha256_of
@@ -242,6 +242,9 @@ class Predictions:
         elif all(column.dtype.kind in "USTO" for column in labels):
             names = tuple(sorted({str(label) for column in labels for label in column.tolist()}))
         if names is None:
+            if any(column.dtype.kind not in "iu" for column in labels):
+                got = " and ".join(f"dtype {column.dtype}" for column in labels)
+                raise invalid("predicted and targets", "be names of classes, or class numbers, in both", got)
             count = max(1, *(int(column.max(initial=0)) for column in labels)) + 1
         else:
             count = len(names)
@@ -574,6 +577,7 @@ class Predictions:
         [1, 2]
         """
         fraction("share", share)
+        whole("seed", seed, 0)
         if len(self) < 2:
             raise invalid("predictions", "have at least 2 cases to be split", len(self))
         # Rounded, halves down: half of seven cases is three.

@@ -16,6 +16,7 @@ from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path
 from calibrant.predictions.columns import (
+    SAME_ID,
     Labels,
     Parts,
     PredictionSource,
@@ -224,7 +225,8 @@ def scan(
         columns: Other names of columns: `{"target": "label", "id": "case", "scores": "p_*"}`.
         class_names: Names of the classes, in the order wanted: for text labels of nameless classes, or for another
             order than the file's.
-        known_classes: Names that columns of scores may have, if nothing else says which columns these are.
+        known_classes: Names of the classes of a policy: columns of scores may have these names, and cases without
+            labels have these two classes if there is one column of scores.
     """
     if kind not in (None, *KINDS):
         raise invalid("kind", f"be one of {', '.join(KINDS)}", repr(kind))
@@ -349,7 +351,7 @@ class DistinctIds:
             for name in ids.tolist():
                 if self._hash(name) in twice or name in twice:
                     if name in seen:
-                        raise invalid("ids", "be distinct", f"{name!r}"[:60] + f" again in row {row}")
+                        raise invalid("ids", "be distinct", f"{name!r}"[:60] + f" again in row {row}", SAME_ID)
                     seen.add(name)
                 row += 1
 
@@ -387,7 +389,10 @@ class _ExtrasOnDisk(Mapping[str, NDArray[Any]]):
 def load_content(opened: Scan, *, mmap: bool) -> Content:
     """Read all rows. With `mmap`, scores, ids and extras stay on disk."""
     if not opened.has_targets:
-        hint = "Name their column: --columns target=COLUMN (columns= in Python)."
+        column = "COLUMN"
+        if len(opened.extras) == 1:
+            column = opened.extras[0]
+        hint = f"Name their column: --columns target={column} (columns= in Python)."
         there = shortened(opened.extras, 12) or "no other columns"
         raise invalid(opened.where, "have targets", f"scores and {there}", hint)
     on_disk = mmap and opened.answers is None

@@ -147,7 +147,10 @@ def find_roles(
                 raise InvalidInput(f"{where}: column {column!r} {fault}. There are: {shortened(there, 12)}.")
             roles[role] = column
             continue
-        present = [name for name in names if name in there and name not in mapped]
+        free = [column for column in there if column not in mapped]
+        present = [name for name in names if name in free]
+        if not present:  # Label for label; Y and P may be anything
+            present = [column for name in names for column in free if column.lower() == name and len(name) > 1]
         # The first name is ours, and decides alone. Two of the others need a decision.
         if len(present) > 1 and present[0] != names[0]:
             readings = {f"the {role} is {name!r}": f"--columns {role}={name}" for name in present}
@@ -167,7 +170,10 @@ def _several(where: str, header: Sequence[str], readings: Mapping[str, str]) -> 
 
 @dataclass
 class _Table:
-    """A table on the way to its layout; `kind` and `columns` come from the user, `others` have no role."""
+    """A table on the way to its layout; `kind` and `columns` come from the user, `others` have no role.
+
+    `class_names` are those of the user or of a policy. New cases have no labels that would name the classes.
+    """
 
     where: str
     header: Sequence[str]
@@ -176,6 +182,7 @@ class _Table:
     roles: dict[str, str]
     others: list[str]
     look: Look
+    class_names: Sequence[str] | None = None
 
     def layout(self, word: str, names: Mapping[str, str]) -> Layout:
         """One column per class: the class name of each heading."""
@@ -192,6 +199,8 @@ class _Table:
         """One column: the score of one of two classes."""
         named = self.columns.get("positive", positive)
         labels = self.labels()
+        if self.class_names is not None and len(self.class_names) == 2 and labels <= set(self.class_names):
+            labels = set(self.class_names)
         if named is None or ("positive" not in self.columns and (named not in labels or len(labels) != 2)):
             raise self._which_is_positive(heading)
         if len(labels) > 2:
@@ -229,7 +238,7 @@ class _Table:
     def class_and_score(self) -> Layout:
         """A predicted class and its score."""
         heading = self.roles["confidence"]
-        word = _ONE_SCORE.get(heading, "scores")
+        word = _ONE_SCORE.get(heading.lower(), "scores")
         kind = self.kind
         if kind == "logits":
             raise invalid("kind", "be confidence or score for one score of the predicted class", "logits")
@@ -270,7 +279,7 @@ def layout(where: str, header: Sequence[str], request: Request, look: Look) -> L
     roles = find_roles(where, header, columns, {role: default[role] for role in ("target", "id", "predicted")})
     taken = {*roles.values(), *_INDEX}
     others = [name for name in header if name not in taken]
-    table = _Table(where, header, kind, columns, roles, others, look)
+    table = _Table(where, header, kind, columns, roles, others, look, request.class_names)
     if "scores" in columns:
         return _mapped_scores(table)
     if found := _by_prefix(table):
@@ -287,7 +296,7 @@ def layout(where: str, header: Sequence[str], request: Request, look: Look) -> L
     if named:
         return table.layout("scores", named)
     if "confidence" in roles:
-        return table.single(_ONE_SCORE.get(roles["confidence"], "scores"), roles["confidence"], None)
+        return table.single(_ONE_SCORE.get(roles["confidence"].lower(), "scores"), roles["confidence"], None)
     numbers = [name for name in others if look.is_number(name)]
     if "positive" in columns and len(numbers) == 1:
         return table.single("scores", numbers[0], None)
@@ -332,7 +341,7 @@ def _mapped_scores(table: _Table) -> Layout:
     prefixes = [prefix for prefix in PREFIXES if all(name.startswith(prefix) and name != prefix for name in chosen)]
     if prefixes:
         return table.layout(PREFIXES[prefixes[0]], {name: name.removeprefix(prefixes[0]) for name in chosen})
-    word = _ONE_SCORE.get(chosen[0], "scores")
+    word = _ONE_SCORE.get(chosen[0].lower(), "scores")
     if len(chosen) == 1:
         return table.single(word, chosen[0], None)
     head, star, tail = table.columns["scores"].partition("*")
@@ -352,11 +361,14 @@ def _named_like_classes(table: _Table, class_names: Sequence[str] | None) -> dic
     classes = [name for name in numbers if name in labels]
     if len(classes) < len(labels):
         return {}
-    rest = [name for name in numbers if name not in labels and name not in _ONE_SCORE]
+    rest = [name for name in numbers if name not in labels and name.lower() not in _ONE_SCORE]
     if rest:
+        without_a_case = "is a class without a case, too"
+        if len(rest) > 1:
+            without_a_case = "are classes without a case, too"
         readings = {
             f"only {shortened(classes)} are classes": f"--columns 'scores={'|'.join(classes)}'",
-            f"{shortened(rest)} is a class without a case, too": f"--columns 'scores={'|'.join([*classes, *rest])}'",
+            f"{shortened(rest)} {without_a_case}": f"--columns 'scores={'|'.join([*classes, *rest])}'",
         }
         raise _several(table.where, table.header, readings)
     return {name: name for name in classes}
@@ -389,7 +401,8 @@ def resolve_kind(where: str, word: str, kind: Kind | None) -> Kind:
             raise InvalidInput(f"{where} does not say whether its scores are logits or probabilities. {hint}")
         return kind
     if kind not in (None, word):
-        raise invalid(f"{where}: scores", f"be {kind} as you said", f"{word} by their name")
+        hint = f"Rename the columns, or leave --kind {kind} out."
+        raise invalid(f"{where}: scores", f"be {kind} as you said", f"{word} by their name", hint)
     if word == "logits":
         return "logits"
     return "probabilities"

@@ -134,8 +134,8 @@ def warn_if_probabilities(logits: NDArray[Any], *, stacklevel: int) -> None:
     if np.allclose(head.sum(axis=1, dtype=np.float64), 1.0, atol=SUM_TOLERANCE["bfloat16"]):
         warnings.warn(
             "logits: every row is non-negative and sums to 1, as probabilities do. They were taken as logits. If they "
-            "are probabilities, use Predictions.from_probabilities; in a file, the key probabilities or the columns "
-            "probability_CLASS.",
+            "are probabilities, use Predictions.from_probabilities (--kind probabilities); in a file, the key "
+            "probabilities or the columns probability_CLASS.",
             CalibrantWarning,
             stacklevel=stacklevel,
         )
@@ -150,12 +150,12 @@ def refuse_scores(name: str, scores: NDArray[Any], first_row: int, tolerance: fl
     _refuse_cells(name, "be finite", wide, ~np.isfinite(wide), first_row, "Leave such rows out or find their cause.")
     if tolerance is None:
         return
-    _refuse_cells(name, "not be negative", wide, wide < 0, first_row, "For logits use from_logits.")
+    _refuse_cells(name, "not be negative", wide, wide < 0, first_row, "For logits use from_logits (--kind logits).")
     total = wide.sum(axis=1)
     off = sums_beyond(total, tolerance)
     if off.any():
         row = int(np.argmax(off))
-        hint = "Rows are never renormalised silently: for logits use from_logits, else divide rows by their sums."
+        hint = "Divide each row by its sum. For logits use from_logits (--kind logits)."
         if abs(total[row] - 1) < _ROUNDED:
             hint = "If they were rounded, write more digits or divide each row by its sum."
         if abs(total[row] - 100) < 1:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from calibrant.errors import CalibrantWarning, InvalidInput, invalid
+from calibrant.errors import CalibrantWarning, InvalidInput, invalid, one_line
 from calibrant.files import parse_json, reading
 from calibrant.predictions.columns import (
     PredictionSource,
@@ -135,7 +135,10 @@ class _TableSource(PredictionSource):
         column = batch.column(name)
         if column.null_count:
             row = start + int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False)))
-            raise invalid(f"{self.where}: column {name[:40]!r}", "have a value in every row", f"none in row {row}")
+            hint = "Leave out the rows without one."
+            raise invalid(
+                f"{self.where}: column {name[:40]!r}", "have a value in every row", f"none in row {row}", hint
+            )
         return column
 
 
@@ -350,7 +353,10 @@ def arrow_table(frame: Any) -> Any:
     if hasattr(frame, "iloc") and hasattr(frame, "columns"):  # pandas
         frame = frame.copy(deep=False)
         frame.columns = [str(column) for column in frame.columns]
-        return pa.Table.from_pandas(frame, preserve_index=False)
+        try:
+            return pa.Table.from_pandas(frame, preserve_index=False)
+        except (ValueError, TypeError) as error:  # Arrow's errors are these, too
+            raise InvalidInput(f"frame: {one_line(error, most=150)}. Leave out columns that are not needed.") from error
     raise invalid("frame", "be a data frame of pandas or polars", type(frame).__name__)
 
 
@@ -452,7 +458,13 @@ def _csv_errors(path: Path, header: Sequence[str]) -> Iterator[None]:
 def _csv_error(where: str, message: str, header: Sequence[str]) -> InvalidInput:
     if cell := _BAD_CELL.search(message):
         column, row, value = int(cell[1]), int(cell[2]) - 2, cell[3]
-        return invalid(f"{where}: scores", "be numbers", f"{value[:40]!r} in row {row}, column {header[column][:40]}")
+        hint = ""
+        if not value.strip():
+            hint = "Leave out the rows without scores."
+        if value.strip().endswith("%"):
+            hint = "Write fractions, such as 0.227 for 22.7%."
+        shown = f"{value[:40]!r} in row {row}, column {header[column][:40]}"
+        return invalid(f"{where}: scores", "be numbers", shown, hint)
     if cells := _BAD_ROW.search(message):
         hint = "Check its commas and quotation marks."
         return invalid(f"{where}: row {int(cells[1]) - 2}", f"have {cells[2]} cells", cells[3], hint)

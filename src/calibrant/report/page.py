@@ -3,10 +3,12 @@
 import base64
 import hashlib
 import json
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -17,7 +19,7 @@ from markupsafe import Markup
 from calibrant import __version__
 from calibrant.decisions.multilabel import LabelCases, MultiLabel, evaluate_labels
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.errors import invalid, printable
+from calibrant.errors import CalibrantWarning, invalid, printable
 from calibrant.files import as_path, write_text
 from calibrant.metrics import Evaluation, evaluate_groups
 from calibrant.metrics.evaluation import check_resamples, default_resamples
@@ -195,10 +197,16 @@ def group_section(
         )
     if len(worst_first) > _GROUPS:
         caption += f" The {len(worst_first) - _GROUPS:,} groups with the lowest test error are left out."
+    figure = None
+    if find_spec("matplotlib") is not None:
+        figure = group_reliability(predictions, groups, n_bins=n_bins)
+    else:
+        text = "The page has no reliability diagrams of groups. They need matplotlib: pip install 'calibrant[figures]'."
+        warnings.warn(text, CalibrantWarning, stacklevel=2)
     return Section(
         f"Groups by {groups}: {name}" if isinstance(groups, str) else f"Groups: {name}",
         Table("Groups", rows, ("group", "cases", *headings.values()), caption),
-        group_reliability(predictions, groups, n_bins=n_bins),
+        figure,
         "Reliability diagrams of all cases and of the largest groups; the numbers are in the table.",
     )
 

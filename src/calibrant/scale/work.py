@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, get_args
 
-from calibrant.errors import CalibrantError, InvalidInput, invalid, one_line, our_fault
+from calibrant.errors import CalibrantError, InvalidInput, invalid, one_line
 from calibrant.files import output_error
+from calibrant.own_code import unexpected
 
 ExecutorName = Literal["local", "ray"]
 Part = TypeVar("Part")
@@ -321,7 +322,7 @@ def task_main(work: Callable[[], object]) -> None:
         message, code = one_line(error), 2
     except Exception as error:  # noqa: BLE001 (whatever nobody expected is our fault)
         traceback.print_exc()
-        message, code = our_fault(error), 70
+        message, code = unexpected(error)
     else:
         sys.exit(0)
     sys.stderr.write(f"calibrant: {message}\n")
