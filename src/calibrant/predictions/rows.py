@@ -240,35 +240,18 @@ class Rows:
 
 
 def share(one: Callable[[slice], None], parts: Sequence[slice]) -> None:
-    """Call `one` for every part, in a few threads if there are many parts. The caller's thread works too.
+    """Call `one` for every part, in a few threads if there are many parts.
 
-    Raises:
-        InvalidInput: The error of the first part in order that has one, whichever thread met it first.
+    If calls fail, the error of the first part in order is raised, whichever thread met it first.
     """
     threads = min(_available_threads(), _MOST_THREADS, len(parts) // _CHUNKS_PER_THREAD)
     if threads <= 1:
         for part in parts:
             one(part)
         return
-    work = iter(parts)
-    refusals: dict[int, InvalidInput] = {}
-
-    def run() -> None:
-        for part in work:
-            try:
-                one(part)
-            except InvalidInput as error:
-                # Parts are taken in order, so every earlier one is being worked on; later ones do not matter.
-                refusals[part.start] = error
-                return
-
-    with ThreadPoolExecutor(threads - 1) as pool:
-        helpers = [pool.submit(run) for _ in range(threads - 1)]
-        run()
-    for helper in helpers:
-        helper.result()
-    if refusals:
-        raise refusals[min(refusals)]
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(one, parts):  # in the order of the parts; raises their errors
+            pass
 
 
 def _available_threads() -> int:
