@@ -201,6 +201,14 @@ class Scan:
             for column in self.source.layout.labels
         }
 
+    def column(self, name: str | None = None) -> Iterator[NDArray[Any]]:
+        """Yield one column in blocks: an extra by its name, or the ids."""
+        extras = () if name is None else (name,)
+        for block in self.blocks(targets=False, ids=name is None, extras=extras, scores=False):
+            values = block.ids if name is None else block.extras[name]
+            assert values is not None
+            yield values
+
 
 def scan(
     source: str | Path,
@@ -430,7 +438,7 @@ def _on_disk(opened: Scan) -> Content:
         scores = in_place
         for _ in read():  # targets and ids
             pass
-    distinct.check(lambda: _blocks_of_column(opened))
+    distinct.check(opened.column)
     rows = sum(map(len, targets))
     ids = None
     if opened.has_ids:
@@ -457,18 +465,9 @@ class _ExtrasOnDisk(Mapping[str, NDArray[Any]]):
         return len(self._scan.extras)
 
 
-def _blocks_of_column(opened: Scan, name: str | None = None) -> Iterator[NDArray[Any]]:
-    """Yield an extra, or without a name the ids."""
-    extras = () if name is None else (name,)
-    for block in opened.blocks(targets=False, ids=name is None, extras=extras, scores=False):
-        values = block.ids if name is None else block.extras[name]
-        assert values is not None
-        yield values
-
-
 def _column(opened: Scan, rows: int, name: str | None = None) -> NDArray[Any]:
     """Read a column of a file that was read before."""
-    values = np.concatenate(list(_blocks_of_column(opened, name)))
+    values = np.concatenate(list(opened.column(name)))
     if len(values) != rows:
         raise InvalidInput(f"{opened.where} was changed while it was in use: {len(values)} rows, {rows} before.")
     return values
