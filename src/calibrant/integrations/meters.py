@@ -4,10 +4,8 @@ Counts are int64 and sums float64, so a meter is exact however many batches and 
 the device that holds it, with fixed shapes. On a GPU nothing waits for the device.
 """
 
-import math
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -19,9 +17,15 @@ from calibrant.checks import fraction, labels, require_tensor, whole
 from calibrant.defaults import DEFAULT_N_BINS, Kind
 from calibrant.errors import InvalidInput, importing, invalid
 from calibrant.integrations.on_device import accumulate_bins, device_edges
-from calibrant.metrics.binning import Floats, bin_edges, rounded
-from calibrant.predictions import Predictions
-from calibrant.predictions.rows import SUM_TOLERANCE, Precision
+from calibrant.metrics.binning import Floats, bin_edges, rounded, wrong_and_right_sums
+from calibrant.predictions.rows import (
+    CHUNK_ENTRIES,
+    SUM_TOLERANCE,
+    Precision,
+    check_rows,
+    read_logits,
+    read_probabilities,
+)
 
 with importing("a meter", "torchmetrics", "train"):
     from torchmetrics import Metric
@@ -86,13 +90,15 @@ class Meter(Metric):
                 matter.
         """
         _check_form(scores, targets, self.kind)
-        scores = scores.detach()
+        if scores.requires_grad:
+            scores = scores.detach()
         own = self._check_weights(weights, targets)
         if scores.device.type == "cpu":
             if own is not None and not _fine_weights(own).all():
                 raise invalid("weights", "be finite and not negative", f"{own.min():g} to {own.max():g}")
-            values, classes = _host_arrays(scores, targets, self.kind)
-            self._add_host_batch(values, classes, scores, targets, own)
+            # In NumPy: each step on a small batch costs a fraction of what it costs in torch.
+            confidence, correct = _read_host_batch(scores, targets, self.kind)
+            self._add_host_batch(confidence, correct, scores, targets, own)
             return
         bad = bad_rows(scores, targets, self.kind)
         if own is not None:
@@ -143,9 +149,14 @@ class Meter(Metric):
             super().__setattr__(name, value)
 
     def _add_host_batch(
-        self, values: NDArray[Any], classes: NDArray[np.int64], scores: Tensor, targets: Tensor, weights: Tensor | None
+        self,
+        confidence: NDArray[Any],
+        correct: NDArray[np.bool_],
+        scores: Tensor,
+        targets: Tensor,
+        weights: Tensor | None,
     ) -> None:
-        """Add a batch on the CPU, given as arrays and as tensors."""
+        """Add a batch on the CPU that was checked; only some meters need confidence and correctness of its rows."""
         self._add_batch(scores, targets, weights)
 
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
@@ -196,10 +207,13 @@ class CalibrationError(Meter):
         self._add_bins(*accumulate_bins(confidence, correct, self.n_bins, weights))
 
     def _add_host_batch(
-        self, values: NDArray[Any], classes: NDArray[np.int64], scores: Tensor, targets: Tensor, weights: Tensor | None
+        self,
+        confidence: NDArray[Any],
+        correct: NDArray[np.bool_],
+        scores: Tensor,
+        targets: Tensor,
+        weights: Tensor | None,
     ) -> None:
-        # In NumPy: each step on a small batch costs a fraction of what it costs in torch.
-        confidence, correct = _read_host_batch(values, classes, self.kind)
         precision: Precision = "float64"
         if self.kind == "probabilities":
             precision = _PRECISIONS[scores.dtype]
@@ -209,17 +223,17 @@ class CalibrationError(Meter):
         self._add_tops(confidence, correct, precision, own_weights)
 
     def _add_tops(
-        self, confidence: Floats, correct: NDArray[np.bool_], precision: Precision, weights: Floats | None
+        self, confidence: NDArray[Any], correct: NDArray[np.bool_], precision: Precision, weights: Floats | None
     ) -> None:
-        index = _bin_numbers(confidence, self.n_bins, precision)
-        if weights is None:
-            counts, right = np.bincount(index, None, self.n_bins), np.bincount(index[correct], None, self.n_bins)
-            sums = np.bincount(index, confidence, self.n_bins)
-        else:
-            counts, right = (np.bincount(index, each, self.n_bins) for each in (weights, weights * correct))
-            sums = np.bincount(index, weights * confidence, self.n_bins)
-        # In place, and as arrays: each of these additions costs a third of what it costs in torch.
-        for state, added in ((self.counts, counts), (self.confidence_sums, sums), (self.correct_sums, right)):
+        edges = bin_edges(self.n_bins, precision)
+        counts, sums, *_ = wrong_and_right_sums(confidence, correct, edges, weights)
+        right = counts[1::2]
+        # As arrays: each of these additions costs a third of what it costs in torch.
+        for state, added in (
+            (self.counts, counts[::2] + right),
+            (self.confidence_sums, sums[::2] + sums[1::2]),
+            (self.correct_sums, right),
+        ):
             array = state.numpy()
             array += added
 
@@ -470,63 +484,23 @@ def _as_rows(scores: torch.Size, targets: torch.Size, kind: Kind) -> str:
     return ""
 
 
-def _host_arrays(scores: Tensor, targets: Tensor, kind: Kind) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """A batch on the CPU as arrays; one that breaks a rule is refused. This looks at sums and extremes alone."""
-    wide = scores
+def _read_host_batch(scores: Tensor, targets: Tensor, kind: Kind) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Confidence and correctness of a batch on the CPU; one that breaks a rule is refused."""
+    classes, precision = targets.numpy(), _PRECISIONS[scores.dtype]
     if scores.dtype in (torch.bfloat16, torch.float16):
-        wide = scores.float()  # NumPy lacks bfloat16 and is slow in float16
-    values, classes = wide.numpy(), targets.numpy()
-    least, most = np.minimum.reduce, np.maximum.reduce  # the methods of arrays cost twice as much on a small batch
+        scores = scores.float()  # NumPy lacks bfloat16 and is slow in float16
+    values = scores.contiguous().numpy()
     # Seen without its sign, a negative number is a very large one.
-    fine = most(classes.view(f"u{classes.itemsize}")) < values.shape[1]
-    total = np.einsum("ij->i", values)
-    # NaN makes each of these comparisons false. A sum that overflows is looked at row by row below.
+    if np.maximum.reduce(classes.view(np.uint64)) >= values.shape[1]:
+        labels("targets", classes, n_classes=values.shape[1])
+    if values.size > CHUNK_ENTRIES:
+        rows = check_rows(values, classes, kind, precision)
+        return rows.confidence, rows.predicted == classes
     if kind == "logits":
-        fine = fine and math.isfinite(np.add.reduce(total))
+        confidence, predicted, _ = read_logits(values, classes, 0)
     else:
-        tolerance = SUM_TOLERANCE[_PRECISIONS[scores.dtype]]
-        fine = fine and least(total) >= 1.0 - tolerance and most(total) <= 1.0 + tolerance and least(values, None) >= 0
-    if not fine:
-        # This names the row, the value and the way out; a batch that is fine after all passes.
-        getattr(Predictions, f"from_{kind}")(scores, targets)
-    return values, classes
-
-
-def _read_host_batch(values: NDArray[Any], classes: NDArray[np.int64], kind: Kind) -> tuple[Floats, NDArray[np.bool_]]:
-    """Confidence, in float64, and correctness of a batch."""
-    predicted = values.argmax(axis=1)
-    confidence = values[np.arange(len(values)), predicted].astype(np.float64)
-    if kind == "probabilities":
-        np.minimum(confidence, 1.0, out=confidence)
-    else:
-        rows = max(1, _BLOCK // values.shape[1])
-        for start in range(0, len(values), rows):
-            powers = values[start : start + rows].astype(np.float64)
-            powers -= confidence[start : start + rows, None]
-            np.exp(powers, out=powers)
-            confidence[start : start + rows] = 1.0 / np.einsum("ij->i", powers)
+        confidence, predicted = read_probabilities(values, precision, 0)
     return confidence, predicted == classes
-
-
-def _bin_numbers(confidence: Floats, n_bins: int, precision: Precision) -> NDArray[np.intp]:
-    """Which bin `(edge, next edge]` holds each confidence, as `searchsorted` says it.
-
-    A guess by multiplication is wrong by one bin at most. It takes a third of the time of a search in 8,192 rows, whose
-    branches no processor can predict.
-    """
-    lower, upper = _open_edges(n_bins, precision)
-    index: NDArray[np.intp] = (confidence * n_bins).astype(np.intp)
-    index -= confidence <= lower.take(index)
-    index += confidence > upper.take(index)
-    return index
-
-
-@lru_cache(maxsize=64)
-def _open_edges(n_bins: int, precision: Precision) -> tuple[Floats, Floats]:
-    """The lower edge of each bin, and 1 for a bin above them; and the upper ones. The first bin begins below 0."""
-    edges = bin_edges(n_bins, precision).copy()
-    edges[0] = -1.0
-    return edges, edges[1:]
 
 
 def bad_rows(scores: Tensor, targets: Tensor, kind: Kind) -> Tensor:

@@ -5,7 +5,7 @@ nearest to k/n in the precision of the scores, so that a float32 probability wri
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from calibrant.tables import ShownFields
 
 Floats = NDArray[np.float64]
 _FEW_EDGES = 100  # twice their number fits in a byte
-_FEW_VALUES = 10_000
+_FEW_VALUES = 100
 _SWEEP = 2**16  # rows binned at once: their temporary arrays stay in the processor's cache
 
 
@@ -69,12 +69,13 @@ def bin_index(values: NDArray[Any], edges: NDArray[Any]) -> NDArray[np.int64]:
 def _small_index(values: NDArray[Any], edges: NDArray[Any]) -> NDArray[np.uint8] | None:
     """The same in bytes, by counting the edges below each value; None if a search is faster.
 
-    For many values a few vectorised sweeps are seven times as fast as searching each value.
+    A few vectorised sweeps are three times as fast as a search of 1,000 values, and thirteen times as of 8,000.
     """
     if len(edges) > _FEW_EDGES or len(values) < _FEW_VALUES:
         return None
-    below: NDArray[np.uint8] = (values > edges[1:-1, None]).view(np.uint8).sum(axis=0, dtype=np.uint8)
-    return below
+    above = values > edges[1:-1, None]
+    index: NDArray[np.uint8] = np.add.reduce(above.view(np.uint8), axis=0, dtype=np.uint8)
+    return index
 
 
 @dataclass(frozen=True)
@@ -155,31 +156,34 @@ def sum_bins(
     confidence: NDArray[Any], correct: NDArray[np.bool_], edges: Floats, weights: Floats | None = None
 ) -> Bins:
     """Sums over the bins between `edges`, in float64; the edges must be numbers of the confidences' type."""
-    size, own_edges = 2 * (len(edges) - 1), edges.astype(confidence.dtype)
-    parts = [slice(start, start + _SWEEP) for start in range(0, len(confidence), _SWEEP)]
-    counts = np.zeros((len(parts), size))
-    sums, squares = np.zeros_like(counts), np.zeros_like(counts)
 
-    def add(part: slice) -> None:
-        row, values = part.start // _SWEEP, confidence[part]
-        small = _small_index(values, own_edges)
-        index = bin_index(values, own_edges) if small is None else small
-        index += index  # twice itself: a shift is slower
-        index |= correct[part]  # wrong and right rows apart: one index serves all sums
-        index = index.astype(np.int64, copy=False)
-        if weights is None:
-            sums[row] = np.bincount(index, values, size)
-            counts[row] = np.bincount(index, minlength=size)
-        else:
-            own = weights[part]
-            sums[row] = np.bincount(index, own * values, size)
-            counts[row] = np.bincount(index, own, size)
-            squares[row] = np.bincount(index, own * own, size)
+    def sums(part: slice) -> list[NDArray[Any]]:
+        part_weights = None if weights is None else weights[part]
+        return wrong_and_right_sums(confidence[part], correct[part], edges, part_weights)
 
-    share(add, parts)
+    parts = [slice(start, start + _SWEEP) for start in range(0, max(len(confidence), 1), _SWEEP)]
     # Added in the order of the rows, whichever thread was first: the same bits on every run.
-    confidence_sum, count, square = (each.sum(axis=0).reshape(-1, 2) for each in (sums, counts, squares))
+    totals: list[Any] = [reduce(np.add, terms) for terms in zip(*share(sums, parts), strict=True)]
+    count, confidence_sum, *square_sum = (total[::2] + total[1::2] for total in totals)
+    return Bins(edges, count, confidence_sum, totals[0][1::2], *square_sum)
+
+
+def wrong_and_right_sums(
+    confidence: NDArray[Any], correct: NDArray[np.bool_], edges: Floats, weights: Floats | None = None
+) -> list[NDArray[Any]]:
+    """Counts and sums of confidence of each bin, with weights also sums of their squares.
+
+    Wrong and right rows of a bin are apart, at 2 k and 2 k + 1 for bin k: one index serves all sums.
+    """
+    own_edges = edges.astype(confidence.dtype, copy=False)
+    index: NDArray[Any] | None = _small_index(confidence, own_edges)
+    if index is None:
+        index = bin_index(confidence, own_edges)
+    index += index  # twice itself: a shift is slower
+    index |= correct
+    index = index.astype(np.int64, copy=False)
+    size = 2 * (len(edges) - 1)
     if weights is None:
-        count = count.astype(np.int64)
-        return Bins(edges, count.sum(axis=1), confidence_sum.sum(axis=1), count[:, 1])
-    return Bins(edges, count.sum(axis=1), confidence_sum.sum(axis=1), count[:, 1], square.sum(axis=1))
+        return [np.bincount(index, minlength=size), np.bincount(index, confidence, size)]
+    terms = weights, weights * confidence, weights * weights
+    return [np.bincount(index, term, size) for term in terms]

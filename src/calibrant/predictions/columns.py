@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import as_array, labels
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.predictions.readings import RESERVED_PREFIXES, WHOLE, Layout, first_repeated, shortened
+from calibrant.predictions.readings import RESERVED_PREFIXES, WHOLE, Layout, first_repeated, plain_label, shortened
 from calibrant.predictions.rows import PRECISIONS, OnDisk, Precision
 
 SAME_ID = "If rows belong together, give their column another name than id, and pass that name as clusters."
@@ -185,9 +185,9 @@ class Labels:
     ) -> None:
         self._where = where
         self._distinct = distinct
-        self._by_name = {name: index for index, name in enumerate(names)}
-        self._readings: list[Callable[[str], int | None]] = [self._by_name.get, self._number]
-        self._settled = all(self._number(name) in (None, index) for index, name in enumerate(names))
+        self._names = {name: number for number, name in enumerate(names)}
+        self._readings: list[Callable[[str], int | None]] = [self._names.get, self._number]
+        self._settled = all(self._number(name) in (None, number) for name, number in self._names.items())
         if only_names:
             self._readings, self._settled = [self._name], True
 
@@ -196,7 +196,7 @@ class Labels:
         texts = [self._text(value) for value in values]
         if not self._settled:
             self._settle()
-        possible = [read for read in self._readings if all(read(text) is not None for text in texts)]
+        possible = self._possible(texts)
         if not possible:
             self._refuse(values, texts, places, first_row)
         self._readings = possible
@@ -206,26 +206,26 @@ class Labels:
     def _settle(self) -> None:
         """Look at all targets before deciding whether they are names or numbers: nothing is guessed."""
         texts = {self._text(value) for value in self._distinct()}
-        possible = [read for read in self._readings if all(read(text) is not None for text in texts)]
-        if len(possible) > 1:
-            for text in sorted(texts):
-                if self._by_name[text] != self._number(text):
-                    hint = "Call the classes 0..K-1, or by names that are not numbers."
-                    both = f"values that can be read as both ({text!r})"
-                    raise invalid(self._where, "be class names or class numbers", both, hint)
-        self._readings = possible or self._readings
+        self._readings = self._possible(texts) or self._readings
+        differing = sorted(text for text in texts if self._names.get(text) != self._number(text))
+        if differing and len(self._possible(texts)) > 1:
+            hint = "Call the classes 0..K-1, or by names that are not numbers."
+            both = f"values that can be read as both ({differing[0]!r})"
+            raise invalid(self._where, "be class names or class numbers", both, hint)
         self._settled = True
+
+    def _possible(self, texts: Iterable[str]) -> list[Callable[[str], int | None]]:
+        """The readings by which each of these texts is a class."""
+        return [read for read in self._readings if all(read(text) is not None for text in texts)]
 
     def _name(self, text: str) -> int | None:
         """The class of this name; numbers may be written as 1.0 for 1."""
-        whole = WHOLE.fullmatch(text)
-        if whole is not None and text not in self._by_name:
-            text = str(int(whole[1]))
-        return self._by_name.get(text)
+        return self._names.get(text, self._names.get(plain_label(text)))
 
     def _number(self, text: str) -> int | None:
+        """The class of this number."""
         whole = WHOLE.fullmatch(text)
-        if whole is None or int(whole[1]) >= len(self._by_name):
+        if whole is None or int(whole[1]) >= len(self._names):
             return None
         return int(whole[1])
 
@@ -239,9 +239,9 @@ class Labels:
         return str(int(value))
 
     def _refuse(self, values: Sequence[Any], texts: list[str], places: NDArray[Any], first_row: int) -> None:
-        unread = [p for p, text in enumerate(texts) if text not in self._by_name and self._number(text) is None]
+        unread = [p for p, text in enumerate(texts) if text not in self._names and self._number(text) is None]
         if unread:
-            rule = f"be a class name of the columns, or its number in 0..{len(self._by_name) - 1}"
+            rule = f"be a class name of the columns, or its number in 0..{len(self._names) - 1}"
         else:
             rule = "be class names in all rows, or class numbers in all rows"
             read = next((read for read in self._readings if read(texts[places[0]]) is not None), self._readings[0])
@@ -249,7 +249,7 @@ class Labels:
         row = int(np.flatnonzero(np.isin(places, unread))[0])
         value = f"{values[places[row]]!r}"[:60]
         hint = ""
-        if texts[places[row]] == str(len(self._by_name)):
+        if texts[places[row]] == str(len(self._names)):
             hint = "Class numbers are counted from 0."
         elif not texts[places[row]]:
             hint = "Leave out the rows without a label."
@@ -261,25 +261,16 @@ Coded = tuple[Sequence[Any], NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The columns to read: whether targets, ids and scores are wanted, and the names of other columns."""
-
-    target: bool = False
-    id: bool = False
-    extras: Sequence[str] = ()
-    scores: bool = True
-
-
-@dataclass(frozen=True)
 class RawBlock:
-    """Some rows as a file has them, classes in the file's order; None for what is not there or was not wanted."""
+    """Some rows as a file has them, classes in the file's order.
+
+    `labels` are the columns of targets and predicted classes, `columns` all others that were asked for.
+    """
 
     rows: int
-    scores: NDArray[Any] | None
-    target: Coded | None = None
-    predicted: Coded | None = None
-    ids: NDArray[Any] | None = None
-    extras: dict[str, NDArray[Any]] = field(default_factory=dict)
+    scores: NDArray[Any] | None = None
+    labels: dict[str, Coded] = field(default_factory=dict)
+    columns: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
 class PredictionSource:
@@ -295,20 +286,9 @@ class PredictionSource:
     stored: int  # bytes of the file
     unfolded: int  # bytes that the content takes in memory, as far as the file declares it
 
-    def read(self, wanted: Wanted) -> Iterator[RawBlock]:
-        """Yield the rows in order, block by block."""
+    def read(self, names: Sequence[str], *, scores: bool = False) -> Iterator[RawBlock]:
+        """Yield the rows in order, block by block, with the columns of these names."""
         raise NotImplementedError
-
-    def columns_beside_scores(self, wanted: Wanted) -> list[str]:
-        """Return the names of the wanted columns that are not scores."""
-        names = list(wanted.extras)
-        if wanted.target and self.layout.target is not None:
-            names.append(self.layout.target)
-        if wanted.id and self.layout.id is not None:
-            names.append(self.layout.id)
-        if wanted.scores and self.layout.predicted is not None:
-            names.append(self.layout.predicted)
-        return names
 
     def labels_in(self, column: str) -> set[str]:
         """Return the distinct values of a column as text."""
@@ -321,7 +301,7 @@ class PredictionSource:
     def count(self) -> int:
         """Return the number of rows, and remember it in `rows`."""
         if self.rows is None:
-            self.rows = sum(block.rows for block in self.read(Wanted(scores=False)))
+            self.rows = sum(block.rows for block in self.read(()))
         return self.rows
 
 
@@ -353,10 +333,10 @@ class Parts(PredictionSource):
         """Return the distinct values of a column of all files as text."""
         return set[str]().union(*(source.labels_in(column) for source in self.sources))
 
-    def read(self, wanted: Wanted) -> Iterator[RawBlock]:
+    def read(self, names: Sequence[str], *, scores: bool = False) -> Iterator[RawBlock]:
         """Yield the rows of all files in order."""
         for source in self.sources:
-            yield from source.read(wanted)
+            yield from source.read(names, scores=scores)
 
     def count(self) -> int:
         """Return the number of rows of all files, and remember it in `rows`."""

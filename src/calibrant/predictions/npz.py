@@ -3,7 +3,7 @@
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -22,7 +22,6 @@ from calibrant.predictions.columns import (
     Coded,
     PredictionSource,
     RawBlock,
-    Wanted,
     as_class_names,
     block_rows,
     check_columns_there,
@@ -333,30 +332,21 @@ class NpzSource(PredictionSource):
         with self._path.open("rb") as handle:
             return OnDisk(handle, self._shape, self.dtype, offset=offset, where=self.where)
 
-    def read(self, wanted: Wanted) -> Iterator[RawBlock]:
+    def read(self, names: Sequence[str], *, scores: bool = False) -> Iterator[RawBlock]:
         """Yield the rows in order. All arrays are read side by side."""
         rows, classes = self._shape
         step = block_rows(classes)
-        names = self.columns_beside_scores(wanted)
-        if wanted.scores:
-            names.append(self._name)
         with Npz(self._path) as archive:
             streams = {name: _rows(archive, name, step) for name in names}
+            if scores:
+                streams[self._name] = _rows(archive, self._name, step)
             for start in range(0, rows, step):
                 columns = {name: next(stream) for name, stream in streams.items()}
-                yield self._block(columns, min(step, rows - start), wanted)
-
-    def _block(self, columns: dict[str, NDArray[Any]], rows: int, wanted: Wanted) -> RawBlock:
-        scores = target = predicted = ids = None
-        if wanted.scores:
-            scores = columns[self._name].astype(self.dtype, copy=False).reshape(rows, -1)
-            if self.layout.predicted is not None:
-                predicted = _coded("predicted", columns[self.layout.predicted])
-        if wanted.target and self.layout.target is not None:
-            target = _coded("targets", columns[self.layout.target])
-        if wanted.id and self.layout.id is not None:
-            ids = columns[self.layout.id]
-        return RawBlock(rows, scores, target, predicted, ids, {name: columns[name] for name in wanted.extras})
+                block_scores = None
+                if scores:
+                    block_scores = columns.pop(self._name).astype(self.dtype, copy=False).reshape(-1, classes)
+                labels = {name: _coded(name, columns.pop(name)) for name in self.layout.labels if name in columns}
+                yield RawBlock(min(step, rows - start), block_scores, labels, columns)
 
 
 def _coded(name: str, values: NDArray[Any]) -> Coded:

@@ -20,7 +20,6 @@ from calibrant.predictions.columns import (
     Labels,
     Parts,
     PredictionSource,
-    Wanted,
     as_class_names,
     check_id_lengths,
     class_order,
@@ -154,7 +153,7 @@ class Scan:
         return self.blocks()
 
     def blocks(
-        self, *, targets: bool = True, ids: bool = True, extras: Collection[str] | None = None
+        self, *, targets: bool = True, ids: bool = True, extras: Collection[str] | None = None, scores: bool = True
     ) -> Iterator[Block]:
         """Yield the rows in order, block by block.
 
@@ -162,46 +161,52 @@ class Scan:
             targets: Whether to read and check targets.
             ids: Whether to read ids.
             extras: Other columns to read; None for all of them.
+            scores: Whether to read scores; if not, theirs is the shape (rows, 0).
         """
-        if extras is None:
-            extras = self.extras
-        return self.read(Wanted(targets, ids, tuple(extras)))
-
-    def read(self, wanted: Wanted) -> Iterator[Block]:
-        """Yield the wanted columns block by block; scores that are not wanted have the shape (rows, 0)."""
         layout = self.source.layout
-        names = names_or_numbers(self.class_names, self.n_classes)
-        only_names = self.text_labels
-
-        def distinct_targets() -> set[Any]:
-            blocks = (self.whole or self.source).read(Wanted(target=True, scores=False))
-            return {value for raw in blocks if raw.target is not None for value in raw.target[0]}
-
-        targets = Labels(f"{self.where}: {layout.target}", names, distinct_targets, only_names=only_names)
-        answers = Labels(f"{self.where}: {layout.predicted}", names, lambda: names, only_names=only_names)
+        others = list(self.extras if extras is None else extras)
+        names = list(others)
+        for column, is_read in ((layout.target, targets), (layout.id, ids), (layout.predicted, scores)):
+            if column is not None and is_read:
+                names.append(column)
+        labels = self._labels()
         start = 0
-        for raw in self.source.read(wanted):
-            if raw.ids is not None and raw.ids.dtype.kind in "OU":
-                check_id_lengths(raw.ids)
+        for raw in self.source.read(names, scores=scores):
             if raw.rows:
-                scores = raw.scores
-                if scores is None:
-                    scores = np.empty((raw.rows, 0))
+                codes = {column: labels[column].codes(*values, start) for column, values in raw.labels.items()}
+                row_scores = raw.scores
+                if row_scores is None:
+                    row_scores = np.empty((raw.rows, 0))
                 elif self.order is not None:
-                    scores = scores[:, list(self.order)]
-                true = predicted = None
-                if raw.target is not None:
-                    true = targets.codes(*raw.target, start)
-                if raw.predicted is not None:
-                    predicted = answers.codes(*raw.predicted, start)
-                yield Block(start, scores, true, raw.ids, raw.extras, predicted)
+                    row_scores = row_scores[:, list(self.order)]
+                row_ids = raw.columns.get(layout.id or "")
+                if row_ids is not None and row_ids.dtype.kind in "OU":
+                    check_id_lengths(row_ids)
+                columns = {name: raw.columns[name] for name in others}
+                true, predicted = codes.get(layout.target or ""), codes.get(layout.predicted or "")
+                yield Block(start, row_scores, true, row_ids, columns, predicted)
             start += raw.rows
+
+    def _labels(self) -> dict[str, Labels]:
+        """What converts the columns of targets and of predicted classes to class numbers."""
+        target, names = self.source.layout.target, names_or_numbers(self.class_names, self.n_classes)
+
+        def distinct(column: str) -> set[Any]:
+            if column != target:
+                return set(names)
+            blocks = (self.whole or self.source).read([column])
+            return {value for raw in blocks for value in raw.labels[column][0]}
+
+        return {
+            column: Labels(f"{self.where}: {column}", names, partial(distinct, column), only_names=self.text_labels)
+            for column in self.source.layout.labels
+        }
 
     def column(self, name: str | None = None) -> Iterator[NDArray[Any]]:
         """Yield one column in blocks: an extra by its name, or the ids."""
-        wanted = Wanted(id=True, scores=False) if name is None else Wanted(extras=(name,), scores=False)
-        for raw in self.source.read(wanted):
-            values = raw.ids if name is None else raw.extras[name]
+        extras = () if name is None else (name,)
+        for block in self.blocks(targets=False, ids=name is None, extras=extras, scores=False):
+            values = block.ids if name is None else block.extras[name]
             assert values is not None
             yield values
 
@@ -367,6 +372,85 @@ class Content:
     predicted: NDArray[np.int64] | None = None
 
 
+def load_content(opened: Scan, *, mmap: bool) -> Content:
+    """Read all rows. With `mmap`, scores, ids and extras stay on disk."""
+    if not opened.has_targets:
+        column = "COLUMN"
+        if len(opened.extras) == 1:
+            column = opened.extras[0]
+        hint = f"Name their column: --columns target={column} (columns= in Python)."
+        there = shortened(opened.extras, 12) or "no other columns"
+        raise invalid(opened.where, "have targets", f"scores and {there}", hint)
+    if mmap and opened.answers is None:
+        content = _on_disk(opened)
+    else:
+        content = _in_memory(opened)
+    scores = content.scores
+    check_shape(opened.kind, scores.shape, scores.dtype, opened.kind)
+    if opened.n_rows not in (None, scores.shape[0]):
+        raise invalid(opened.where, f"hold the {opened.n_rows} rows that it declares", scores.shape[0])
+    return content
+
+
+def _in_memory(opened: Scan) -> Content:
+    # If the number of rows is declared, memory is taken once. Sources have compared it with the file.
+    scores = np.empty((opened.n_rows or 0, opened.source.layout.width), opened.source.dtype)
+    score_blocks, targets, predicted, ids = [scores], [np.empty(0, np.int64)], [], []
+    extras: dict[str, list[NDArray[Any]]] = {name: [] for name in opened.extras}
+    for block in opened:
+        if opened.n_rows is None:
+            score_blocks.append(block.scores)
+        else:
+            scores[block.start : block.start + len(block)] = block.scores
+        assert block.targets is not None
+        targets.append(block.targets)
+        if block.predicted is not None:
+            predicted.append(block.predicted)
+        if block.ids is not None:
+            ids.append(block.ids)
+        for name, values in block.extras.items():
+            extras[name].append(values)
+    if opened.n_rows is None:
+        scores = np.concatenate(score_blocks)
+    columns = {name: _typed(np.concatenate(values), opened) for name, values in extras.items() if values}
+    return Content(
+        scores=scores,
+        targets=np.concatenate(targets),
+        ids=np.concatenate(ids) if ids else None,
+        extras=columns,
+        predicted=np.concatenate(predicted) if predicted else None,
+    )
+
+
+def _on_disk(opened: Scan) -> Content:
+    in_place = None
+    if opened.order is None:
+        in_place = opened.source.on_disk()
+    targets = [np.empty(0, np.int64)]
+    distinct = DistinctIds()
+
+    def read() -> Iterator[NDArray[Any]]:
+        for block in opened.blocks(extras=(), scores=in_place is None):
+            assert block.targets is not None
+            targets.append(block.targets)
+            if block.ids is not None:
+                distinct.add(block.ids)
+            yield block.scores
+
+    if in_place is None:
+        scores = spool(read(), opened.source.layout.width, opened.source.dtype)
+    else:
+        scores = in_place
+        for _ in read():  # targets and ids
+            pass
+    distinct.check(opened.column)
+    rows = sum(map(len, targets))
+    ids = None
+    if opened.has_ids:
+        ids = partial(_column, opened, rows)
+    return Content(scores, np.concatenate(targets), ids, _ExtrasOnDisk(opened, rows))
+
+
 class _ExtrasOnDisk(Mapping[str, NDArray[Any]]):
     """Extras that stay in their file: a column is read each time it is used."""
 
@@ -384,96 +468,6 @@ class _ExtrasOnDisk(Mapping[str, NDArray[Any]]):
 
     def __len__(self) -> int:
         return len(self._scan.extras)
-
-
-def load_content(opened: Scan, *, mmap: bool) -> Content:
-    """Read all rows. With `mmap`, scores, ids and extras stay on disk."""
-    if not opened.has_targets:
-        column = "COLUMN"
-        if len(opened.extras) == 1:
-            column = opened.extras[0]
-        hint = f"Name their column: --columns target={column} (columns= in Python)."
-        there = shortened(opened.extras, 12) or "no other columns"
-        raise invalid(opened.where, "have targets", f"scores and {there}", hint)
-    on_disk = mmap and opened.answers is None
-    in_place = None
-    if on_disk and opened.order is None:
-        in_place = opened.source.on_disk()
-    columns = _Columns(opened, on_disk=on_disk)
-    blocks = columns.read(scores=in_place is None)
-    scores: NDArray[Any] | OnDisk
-    if in_place is not None:
-        scores = in_place
-        for _ in blocks:  # reads targets and ids
-            pass
-    elif on_disk:
-        scores = spool(blocks, opened.source.layout.width, opened.source.dtype)
-    else:
-        scores = _in_memory(blocks, opened)
-    check_shape(opened.kind, scores.shape, scores.dtype, opened.kind)
-    if opened.n_rows not in (None, scores.shape[0]):
-        raise invalid(opened.where, f"hold the {opened.n_rows} rows that it declares", scores.shape[0])
-    return columns.content(scores)
-
-
-class _Columns:
-    """Collects what stands beside the scores; `on_disk` says whether ids and extras stay there."""
-
-    def __init__(self, opened: Scan, *, on_disk: bool) -> None:
-        self._scan = opened
-        self._on_disk = on_disk
-        self._targets = [np.empty(0, np.int64)]
-        self._predicted: list[NDArray[np.int64]] = []
-        self._ids: list[NDArray[Any]] = []
-        self._distinct = DistinctIds()
-        self._extras: dict[str, list[NDArray[Any]]] = {}
-        if not on_disk:
-            self._extras = {name: [] for name in opened.extras}
-
-    def read(self, *, scores: bool) -> Iterator[NDArray[Any]]:
-        """Read all rows, and yield their scores."""
-        for block in self._scan.read(Wanted(True, True, tuple(self._extras), scores)):
-            assert block.targets is not None
-            self._targets.append(block.targets)
-            if block.predicted is not None:
-                self._predicted.append(block.predicted)
-            if block.ids is not None and self._on_disk:
-                self._distinct.add(block.ids)
-            elif block.ids is not None:
-                self._ids.append(block.ids)
-            for name, column in self._extras.items():
-                column.append(block.extras[name])
-            yield block.scores
-
-    def content(self, scores: NDArray[Any] | OnDisk) -> Content:
-        """Put everything together."""
-        targets = np.concatenate(self._targets)
-        if not self._on_disk:
-            extras = {name: _typed(np.concatenate(column), self._scan) for name, column in self._extras.items()}
-            return Content(scores, targets, _joined(self._ids), extras, _joined(self._predicted))
-        self._distinct.check(self._scan.column)
-        ids = None
-        if self._scan.has_ids:
-            ids = partial(_column, self._scan, len(targets))
-        return Content(scores, targets, ids, _ExtrasOnDisk(self._scan, len(targets)))
-
-
-def _in_memory(blocks: Iterable[NDArray[Any]], opened: Scan) -> NDArray[Any]:
-    # If the number of rows is declared, memory is taken once. Sources have compared it with the file.
-    scores = np.empty((opened.n_rows or 0, opened.source.layout.width), opened.source.dtype)
-    if opened.n_rows is None:
-        return np.concatenate([scores, *blocks])
-    rows = 0
-    for block in blocks:
-        scores[rows : rows + len(block)] = block
-        rows += len(block)
-    return scores[:rows]
-
-
-def _joined(blocks: list[NDArray[Any]]) -> NDArray[Any] | None:
-    if not blocks:
-        return None
-    return np.concatenate(blocks)
 
 
 def _column(opened: Scan, rows: int, name: str | None = None) -> NDArray[Any]:

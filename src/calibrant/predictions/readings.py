@@ -77,9 +77,16 @@ class Layout:
         return max(len(self.names), 1)
 
     @property
+    def labels(self) -> list[str]:
+        """Columns of targets and predicted classes."""
+        return [name for name in (self.target, self.predicted) if name is not None]
+
+    @property
     def beside_scores(self) -> list[str]:
-        """Columns of targets, ids and predicted classes."""
-        return [name for name in (self.target, self.id, self.predicted) if name is not None]
+        """Columns of targets, predicted classes and ids."""
+        if self.id is None:
+            return self.labels
+        return [*self.labels, self.id]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from calibrant.files import parse_json, reading
 from calibrant.predictions.columns import (
     PredictionSource,
     RawBlock,
-    Wanted,
     block_rows,
     check_columns_there,
     check_unfolded,
@@ -90,38 +89,42 @@ class _TableSource(PredictionSource):
         """Whether a column holds numbers."""
         raise NotImplementedError
 
-    def read(self, wanted: Wanted) -> Iterator[RawBlock]:
+    def read(self, names: Sequence[str], *, scores: bool = False) -> Iterator[RawBlock]:
         """Yield the rows in order, block by block."""
-        names = self.columns_beside_scores(wanted)
         start = 0
         headings: Sequence[str] = ()
-        if wanted.scores:
+        if scores:
             headings = self.layout.headings
         for batch in self._batches(names, headings):
             with _parquet_errors(self._path):  # a damaged column of Parquet shows its fault when it is converted
-                block = self._block(batch, start, wanted)
+                block = self._block(batch, start, names, scores=scores)
             yield block
             start += batch.num_rows
 
     def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
         raise NotImplementedError
 
-    def _block(self, batch: Any, start: int, wanted: Wanted) -> RawBlock:
-        scores = target = predicted = ids = None
-        if wanted.scores:
-            scores = self._scores(batch, start)
-            if self.layout.positive is not None:
-                scores = both_classes(scores, self.layout.kind, start)
-                if self.layout.positive == 0:
-                    scores = scores[:, ::-1]
-            if self.layout.predicted is not None:
-                predicted = _encode(self._whole(batch, self.layout.predicted, start))
-        if wanted.target and self.layout.target is not None:
-            target = _encode(self._whole(batch, self.layout.target, start))
-        if wanted.id and self.layout.id is not None:
-            ids = _values(self._whole(batch, self.layout.id, start))
-        extras = {name: _values(batch.column(name)) for name in wanted.extras}
-        return RawBlock(batch.num_rows, scores, target, predicted, ids, extras)
+    def _block(self, batch: Any, start: int, names: Sequence[str], *, scores: bool) -> RawBlock:
+        block = RawBlock(batch.num_rows)
+        if scores:
+            block = replace(block, scores=self._both_classes(self._scores(batch, start), start))
+        for name in names:
+            if name in self.layout.labels:
+                block.labels[name] = _encode(self._whole(batch, name, start))
+            elif name == self.layout.id:
+                block.columns[name] = _values(self._whole(batch, name, start))
+            else:
+                block.columns[name] = _values(batch.column(name))
+        return block
+
+    def _both_classes(self, scores: NDArray[Any], start: int) -> NDArray[Any]:
+        """Add the other class to the scores of one of two."""
+        if self.layout.positive is None:
+            return scores
+        scores = both_classes(scores, self.layout.kind, start)
+        if self.layout.positive == 0:
+            scores = scores[:, ::-1]
+        return scores
 
     def _scores(self, batch: Any, start: int) -> NDArray[Any]:
         """Return the scores as the file has them."""
