@@ -22,9 +22,9 @@ from calibrant.predictions.rows import (
     CHUNK_ENTRIES,
     SUM_TOLERANCE,
     Precision,
+    Rows,
     check_rows,
-    read_logits,
-    read_probabilities,
+    read_chunk,
 )
 
 with importing("a meter", "torchmetrics", "train"):
@@ -97,8 +97,7 @@ class Meter(Metric):
             if own is not None and not _fine_weights(own).all():
                 raise invalid("weights", "be finite and not negative", f"{own.min():g} to {own.max():g}")
             # In NumPy: each step on a small batch costs a fraction of what it costs in torch.
-            confidence, correct = _read_host_batch(scores, targets, self.kind)
-            self._add_host_batch(confidence, correct, scores, targets, own)
+            self._add_host_batch(_read_host_batch(scores, targets, self.kind), scores, targets, own)
             return
         bad = bad_rows(scores, targets, self.kind)
         if own is not None:
@@ -148,15 +147,8 @@ class Meter(Metric):
         else:
             super().__setattr__(name, value)
 
-    def _add_host_batch(
-        self,
-        confidence: NDArray[Any],
-        correct: NDArray[np.bool_],
-        scores: Tensor,
-        targets: Tensor,
-        weights: Tensor | None,
-    ) -> None:
-        """Add a batch on the CPU that was checked; only some meters need confidence and correctness of its rows."""
+    def _add_host_batch(self, rows: Rows, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
+        """Add a batch on the CPU that was checked; `rows` has what the check computed."""
         self._add_batch(scores, targets, weights)
 
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
@@ -206,21 +198,14 @@ class CalibrationError(Meter):
         confidence, correct = read_batch(scores, targets, self.kind)
         self._add_bins(*accumulate_bins(confidence, correct, self.n_bins, weights))
 
-    def _add_host_batch(
-        self,
-        confidence: NDArray[Any],
-        correct: NDArray[np.bool_],
-        scores: Tensor,
-        targets: Tensor,
-        weights: Tensor | None,
-    ) -> None:
+    def _add_host_batch(self, rows: Rows, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         precision: Precision = "float64"
         if self.kind == "probabilities":
             precision = _PRECISIONS[scores.dtype]
         own_weights = None
         if weights is not None:
             own_weights = weights.numpy()
-        self._add_tops(confidence, correct, precision, own_weights)
+        self._add_tops(rows.confidence, rows.predicted == targets.numpy(), precision, own_weights)
 
     def _add_tops(
         self, confidence: NDArray[Any], correct: NDArray[np.bool_], precision: Precision, weights: Floats | None
@@ -348,8 +333,8 @@ class ClasswiseCalibrationError(Meter):
         return self.gap_sums.abs().sum() / (self.rows * self.n_classes)
 
 
-class NegativeLogLikelihood(Meter):
-    """Mean of minus the log probability of the target, in nats; arguments as for `Meter`."""
+class _MeanOfRows(Meter):
+    """The mean of a value per row; arguments as for `Meter`."""
 
     rows: Tensor
     total: Tensor
@@ -359,6 +344,20 @@ class NegativeLogLikelihood(Meter):
         self._add("rows", dtype=self._counted)
         self._add("total", dtype=torch.float64)
         self._set_apart(f"of_{type(self).__name__}")
+
+    def _result(self) -> Tensor:
+        return self.total / self.rows
+
+
+class NegativeLogLikelihood(_MeanOfRows):
+    """Mean of minus the log probability of the target, in nats; arguments as for `Meter`."""
+
+    def _add_host_batch(self, rows: Rows, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
+        nll = rows.nll
+        if weights is not None:  # infinity times a weight of 0 would be NaN
+            nll = np.where(weights.numpy() > 0, nll, 0.0) * weights.numpy()
+        self.total += nll.sum()
+        self.rows += _size(targets, weights)
 
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         # A wrong label on a device was counted as refused; here it only must not index out of bounds.
@@ -373,11 +372,8 @@ class NegativeLogLikelihood(Meter):
         self.total -= of_target.sum()
         self.rows += _size(targets, weights)
 
-    def _result(self) -> Tensor:
-        return self.total / self.rows
 
-
-class BrierScore(NegativeLogLikelihood):
+class BrierScore(_MeanOfRows):
     """Mean over rows of the squared distance to the one-hot target, summed over classes; arguments as for `Meter`."""
 
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
@@ -484,8 +480,8 @@ def _as_rows(scores: torch.Size, targets: torch.Size, kind: Kind) -> str:
     return ""
 
 
-def _read_host_batch(scores: Tensor, targets: Tensor, kind: Kind) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Confidence and correctness of a batch on the CPU; one that breaks a rule is refused."""
+def _read_host_batch(scores: Tensor, targets: Tensor, kind: Kind) -> Rows:
+    """Confidence, prediction and NLL of a batch on the CPU; one that breaks a rule is refused."""
     classes, precision = targets.numpy(), _PRECISIONS[scores.dtype]
     if scores.dtype in (torch.bfloat16, torch.float16):
         scores = scores.float()  # NumPy lacks bfloat16 and is slow in float16
@@ -494,13 +490,8 @@ def _read_host_batch(scores: Tensor, targets: Tensor, kind: Kind) -> tuple[NDArr
     if np.maximum.reduce(classes.view(np.uint64)) >= values.shape[1]:
         labels("targets", classes, n_classes=values.shape[1])
     if values.size > CHUNK_ENTRIES:
-        rows = check_rows(values, classes, kind, precision)
-        return rows.confidence, rows.predicted == classes
-    if kind == "logits":
-        confidence, predicted, _ = read_logits(values, classes, 0)
-    else:
-        confidence, predicted = read_probabilities(values, precision, 0)
-    return confidence, predicted == classes
+        return check_rows(values, classes, kind, precision)
+    return read_chunk(values, classes, kind, precision, slice(0, len(values)))
 
 
 def bad_rows(scores: Tensor, targets: Tensor, kind: Kind) -> Tensor:
