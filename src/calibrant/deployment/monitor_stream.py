@@ -23,7 +23,7 @@ from calibrant.files import as_path
 from calibrant.predictions import Kind, Predictions, Scan, names_or_numbers, prediction_files, read_table, scan
 from calibrant.predictions.columns import Labels
 from calibrant.predictions.core import RIGHT_OR_WRONG, load_part
-from calibrant.predictions.reader import DistinctIds
+from calibrant.predictions.reader import FORMATS, DistinctIds
 from calibrant.predictions.table_files import table_columns
 from calibrant.scale import Executor, map_parts
 
@@ -319,7 +319,7 @@ def is_log(source: str | Path) -> bool:
     if "://" in str(source):
         return True
     path = as_path(source, "source")
-    return path.suffix.lower() not in (".csv", ".parquet", ".npz", ".jsonl") and not path.is_dir()
+    return path.suffix.lower() not in FORMATS and not path.is_dir()
 
 
 def read_stream(

@@ -30,8 +30,8 @@ from calibrant.predictions.readings import KINDS, Request, check_columns, plain_
 from calibrant.predictions.rows import OnDisk, Precision, check_shape, spool
 from calibrant.predictions.table_files import TABLE_FORMATS, CsvSource, ParquetSource
 
-_FORMATS: dict[str, type[NpzSource | CsvSource | ParquetSource]] = {".npz": NpzSource, **TABLE_FORMATS}
-*_FIRST, _LAST = _FORMATS
+FORMATS: dict[str, type[NpzSource | CsvSource | ParquetSource]] = {".npz": NpzSource, **TABLE_FORMATS}
+*_FIRST, _LAST = FORMATS
 ENDINGS = f"{', '.join(_FIRST)} or {_LAST}"
 # Scores of more than a quarter of a gigabyte stay on disk with mmap="auto".
 _LARGE = 2**28
@@ -239,7 +239,7 @@ def scan(
     request = Request(kind, check_columns(columns), class_names or known_classes)
     sources: list[PredictionSource] = []
     for file in prediction_files(path):
-        sources.append(_FORMATS[file.suffix.lower()](file, request))
+        sources.append(FORMATS[file.suffix.lower()](file, request))
         request = replace(request, like=sources[0].layout)
     opened = sources[0]
     if len(sources) > 1:
@@ -283,7 +283,7 @@ def prediction_files(path: Path) -> list[Path]:
         return _files_of_folder(path)
     if not path.suffix and not path.exists():  # meant as a folder
         raise InvalidInput(f"{path} does not exist.")
-    if path.suffix.lower() not in _FORMATS:
+    if path.suffix.lower() not in FORMATS:
         raise invalid("source", f"end in {ENDINGS}", str(path))
     if path.exists() or not glob.has_magic(str(path)):
         return [path]
@@ -297,9 +297,9 @@ def _files_of_folder(folder: Path) -> list[Path]:
     files = sorted(
         file
         for file in folder.rglob("*")
-        if file.suffix.lower() in _FORMATS and not file.name.startswith(("_", ".")) and not file.is_dir()
+        if file.suffix.lower() in FORMATS and not file.name.startswith(("_", ".")) and not file.is_dir()
     )
-    rule = "be a file, or a folder of .parquet, .csv, .jsonl or .npz files with parts of the same predictions"
+    rule = f"be a file, or a folder of {ENDINGS} files with parts of the same predictions"
     if not files:
         raise invalid("source", rule, f"the folder {folder}")
     of_run = [file for file in files if file.name in ("test.npz", "val.npz")]
