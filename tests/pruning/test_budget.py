@@ -105,7 +105,7 @@ def test_a_policy_that_does_not_choose_by_class_meets_the_sum():
     pruner = _meeting_sixty_percent(Anywhere())
     assert sum(trained(pruner, 8)) == 480
     pruner = _meeting_sixty_percent(Anywhere(obeys=False))
-    with pytest.raises(CalibrantError, match="let 46 samples go, but was told 45"):
+    with pytest.raises(CalibrantError, match="let 46 samples go, but 45 were requested"):
         trained(pruner, 8)
 
 

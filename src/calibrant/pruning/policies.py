@@ -53,7 +53,7 @@ class PruningPolicy(ABC):
 
     `quota` says from the class sizes alone how many samples should leave, so that the number of steps is known ahead.
     The pruner lowers these numbers where a class would get smaller than `minimum_per_class`. `choose` then names the
-    samples, and must remove exactly as many as it is told.
+    samples, and must remove exactly the requested number.
     """
 
     redraws: ClassVar[bool] = False

@@ -198,7 +198,7 @@ class Timetable:
         return Quota(above_floor(wanted, pool, self.minimum), wanted if policy.known_ahead else None, asked)
 
     def check_left(self, quota: Quota, left: list[int]) -> None:
-        """Raise if a policy let other numbers of samples of the classes leave than it was told."""
+        """Raise if a policy did not remove the requested number of samples of each class."""
         assert self.policy is not None
         if self.policy.known_ahead:
             obeys = left == quota.leave
@@ -206,9 +206,10 @@ class Timetable:
             obeys = all(out <= most for out, most in zip(left, quota.leave, strict=True))
             obeys = obeys and (quota.asked is None or sum(left) <= quota.asked)
         if not obeys:
-            told = sum(quota.leave) if quota.asked is None else quota.asked
+            requested = sum(quota.leave) if quota.asked is None else quota.asked
             raise CalibrantError(
-                f"{self.policy} let {sum(left)} samples go, but was told {told}; choose must obey it, class by class."
+                f"{self.policy} let {sum(left)} samples go, but {requested} were requested; choose must obey it, "
+                "class by class."
             )
 
     def is_last_draw(self, finished: int) -> bool:
