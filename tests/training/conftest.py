@@ -175,19 +175,20 @@ class Zygote:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
-    def step(self, tasks, *arguments, of_each=None):
+    def step(self, tasks, *arguments, of_each=None, environment=None):
         """Start processes that train one run, as torchrun does on one machine, but without its supervision.
 
         Args:
             tasks: How many.
             arguments: What follows `calibrant` in all of them.
             of_each: Further arguments, a list for each task.
+            environment: Further variables of all tasks.
         """
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
         step = {"WORLD_SIZE": str(tasks), "LOCAL_WORLD_SIZE": str(tasks), "GROUP_RANK": "0"}
-        step |= {"MASTER_PORT": port, "MASTER_ADDR": "127.0.0.1"}
+        step |= {"MASTER_PORT": port, "MASTER_ADDR": "127.0.0.1", **(environment or {})}
         ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(tasks)]
         of_each = of_each or [[]] * tasks
         return [

@@ -103,3 +103,12 @@ def test_tasks_with_different_recipes_are_refused(children, settings, tmp_path):
     for task in tasks:
         assert task.err.splitlines()[-1].startswith(refused)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_task_whose_torchrun_was_killed_before_it_started_ends(children, settings, tmp_path):
+    # The port is free: nothing serves it any more.
+    gone = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
+    tasks = children.step(2, "train", *settings, "--epochs", "4", "--out", tmp_path / "run", environment=gone)
+    assert [task.wait_at_most(60) for task in tasks] == [2, 2]
+    assert tasks[0].err.splitlines()[-1] == "calibrant: torchrun of this run ended before the run did."
+    assert not (tmp_path / "run").exists()

@@ -104,6 +104,7 @@ def joined(fabric: "Fabric", path: Path, settings: Mapping[str, Any]) -> Iterato
         yield
         return
     _end_with_parent(int(os.environ.get("CALIBRANT_LAUNCHER", os.getppid())))
+    _refuse_lost_torchrun(path)
     try:
         with at_level(logging.WARNING, *FABRIC_LOGGERS):
             fabric.launch()
@@ -278,6 +279,19 @@ def _end_with_parent(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:  # it died before
         os._exit(_LEFT_ALONE)
+
+
+def _refuse_lost_torchrun(path: Path) -> None:
+    """Refuse to wait for processes if torchrun is gone: it serves the address at which they meet.
+
+    If it is killed while this process starts, `_end_with_parent` takes the process that adopted this one for torchrun.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return
+    try:
+        socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), timeout=10).close()
+    except OSError as error:
+        raise ProcessLost(lost_message("torchrun", path)) from error
 
 
 def _transferable(error: BaseException) -> BaseException:
