@@ -37,6 +37,14 @@ def test_every_mode_gives_the_eager_curve(mode, eager_run, big_toy, toy_recipe, 
         assert line["accuracy"] == expected["accuracy"]
 
 
+def test_a_network_of_blocks_gives_the_eager_curve_at_every_size(big_toy, toy_recipe, tmp_path):
+    curves = []
+    for mode in ("eager", "graphed"):
+        recipe = toy_recipe(**ON_GPU | {"model__name": "resnet32"}, engine__mode=mode, schedule__resolution=[[4, 0.5]])
+        curves.append([line["loss"] for line in train(recipe, tmp_path / mode, data=big_toy).epochs()])
+    assert curves[1] == pytest.approx(curves[0], rel=1e-6)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_resumed_run_ends_like_an_undisturbed_one(mode, eager_run, big_toy, toy_recipe, tmp_path, stopped):
     recipe = toy_recipe(**ON_GPU, engine__mode=mode)
