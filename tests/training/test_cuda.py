@@ -37,7 +37,7 @@ def test_every_mode_gives_the_eager_curve(mode, eager_run, big_toy, toy_recipe, 
         assert line["accuracy"] == expected["accuracy"]
 
 
-def test_a_network_of_blocks_gives_the_eager_curve_at_every_size(big_toy, toy_recipe, tmp_path):
+def test_a_captured_step_gives_the_eager_curve_at_every_size(big_toy, toy_recipe, tmp_path):
     curves = []
     for mode in ("eager", "graphed"):
         recipe = toy_recipe(**ON_GPU | {"model__name": "resnet32"}, engine__mode=mode, schedule__resolution=[[4, 0.5]])

@@ -6,7 +6,6 @@ the order of samples are tensors that the graph reads at every replay. A last ba
 captured shapes: it runs as an ordinary step on the same parameters and optimiser state, without a second capture.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -113,13 +112,9 @@ class Steps:
 
     def compile(self) -> None:
         """Compile for full batches. A last batch of another size stays eager: one step is not worth a compilation."""
-        self._full_forward = self.compiled_model()
+        self._full_forward = torch.compile(self.model, dynamic=False)
         self._full_terms = torch.compile(self.loss.terms, dynamic=False)
         self.source.preparation.compile(self.source.batch_size)
-
-    def compiled_model(self) -> Callable[[Tensor], Tensor]:
-        """What full batches run through."""
-        return torch.compile(self.model, dynamic=False)
 
     def run_epoch(self, before_step: Callable[[int], None]) -> None:
         """Train on the epoch's batches."""
@@ -150,46 +145,6 @@ class Steps:
         self.meter.steps += 1
 
 
-def repeated_blocks(network: nn.Module) -> list[nn.Module]:
-    """The blocks that a network repeats: modules of one class, not of torch's, in a Sequential or ModuleList."""
-    kinds: Counter[type[nn.Module]] = Counter()
-    if isinstance(network, nn.Sequential | nn.ModuleList):
-        kinds.update(type(child) for child in network if not type(child).__module__.startswith("torch.nn."))
-    blocks: list[nn.Module] = []
-    for child in network.children():
-        if kinds[type(child)] > 1:
-            blocks.append(child)
-        else:
-            blocks += repeated_blocks(child)
-    return blocks
-
-
-class CompiledBlocks:
-    """A model whose repeated blocks are compiled one by one; the rest of it runs as written.
-
-    Equal blocks share their code, so that a network is ready sooner than if it is compiled as a whole.
-    """
-
-    def __init__(self, model: Callable[[Tensor], Tensor], blocks: list[nn.Module]) -> None:
-        from torch._dynamo import config
-
-        self.model = model
-        self.compiled = [(block, torch.compile(block.forward, dynamic=False)) for block in blocks]
-        # torch gives up on a function that it compiled in more forms than this; images of each size need new ones.
-        config.recompile_limit = max(config.recompile_limit, 4 * len(blocks))
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """What the model says."""
-        # Only for this call: other callers bring batches of any size, each of which would be compiled anew.
-        for block, forward in self.compiled:
-            block.forward = forward
-        try:
-            return self.model(images)
-        finally:
-            for block, _ in self.compiled:
-                del block.forward
-
-
 class GraphedSteps(Steps):
     """Replays one captured step for every full batch; see the module's docstring."""
 
@@ -199,14 +154,6 @@ class GraphedSteps(Steps):
         self._warmed = 0
         self._size = self.source.preparation.size
         self._stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's
-
-    def compiled_model(self) -> Callable[[Tensor], Tensor]:
-        """What full batches run through."""
-        # A replayed graph does not call the compiled code again, so many small pieces cost no more than one.
-        blocks = repeated_blocks(self.model.module)
-        if not blocks:
-            return super().compiled_model()
-        return CompiledBlocks(self.model, blocks)
 
     def run_epoch(self, before_step: Callable[[int], None]) -> None:
         """Train on the epoch's batches. Images of another size than before need a new graph."""
