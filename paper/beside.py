@@ -18,7 +18,7 @@ from calibrant.training import paper_recipe
 from paper.claims import BASELINES
 from paper.numbers import METRICS, VARIANTS, PaperRow, paper_rows
 from paper.readings import TRAINING_IMAGES, unrun_readings
-from paper.runs import Groups, Place, runs_of
+from paper.runs import Groups, Place, in_words, runs_of
 
 Verdict = Literal["agrees", "ours is lower", "ours is higher", "not defined"]
 _ROUNDING = 0.00005
@@ -143,13 +143,13 @@ def beside_paper(groups: Groups, reasons: Reasons) -> str:
         + RULE,
     ]
     tables = _tables(groups)
-    for (data, model), compared in tables.items():
+    for place, compared in tables.items():
         heads = ("method", "seeds", *(metric_label(metric) for metric in METRICS))
         lines = tuple((row.name, str(row.seeds), *(_beside(item) for item in row.numbers)) for row in compared)
         agreed, numbers = _count(compared)
         caption = f"Paper → ours. {agreed} of {numbers} numbers agree."
-        parts += ["", Table(f"{data}, {model}", lines, heads, caption).markdown().rstrip("\n"), ""]
-        common = of_table(reasons, data, model)
+        parts += ["", Table(in_words(place), lines, heads, caption).markdown().rstrip("\n"), ""]
+        common = of_table(reasons, *place)
         if common:
             parts.append(f"{common}\n")
         parts += _why_not(compared, reasons)
@@ -170,23 +170,21 @@ def agreement_counts(groups: Groups) -> str:
         run = {row.row.printed for row in compared}
         missing = [name for name in methods if name not in run]
         verdict = f"{agreed} of {numbers}" if numbers else "not run"
-        rows.append((", ".join(place), verdict, ", ".join(missing) or "-"))
+        rows.append((in_words(place), verdict, ", ".join(missing) or "-"))
     return Table("", rows, ("table of the paper", "numbers that agree", "rows not run")).markdown()
 
 
 def agreement_total(groups: Groups) -> str:
-    """Return one sentence: how many of the paper's numbers agree with ours in the tables that were run."""
+    """Say in two sentences how many of the paper's numbers agree with ours, in all and in each table that was run."""
     tables = _tables(groups)
     if not tables:
         return "None of the paper's rows was run yet."
-    counts = [_count(compared) for compared in tables.values()]
-    agreed = sum(count for count, _ in counts)
-    compared = sum(numbers for _, numbers in counts)
-    every = {(row.data, row.model) for row in paper_rows()}
-    return (
-        f"{agreed} of {compared} numbers agree, in {len(tables)} of the paper's {len(every)} tables. We ran no row "
-        "of the others."
-    )
+    counts = {place: _count(compared) for place, compared in tables.items()}
+    agreed = sum(count for count, _ in counts.values())
+    compared = sum(numbers for _, numbers in counts.values())
+    by_table = [f"{in_words(place)} {count} of {numbers}" for place, (count, numbers) in counts.items()]
+    not_run = len({(row.data, row.model) for row in paper_rows()}) - len(tables)
+    return f"{agreed} of {compared} numbers agree: {'; '.join(by_table)}. {counted(not_run, 'table')} not run."
 
 
 def _tables(groups: Groups) -> "dict[Place, list[_Beside]]":
@@ -291,7 +289,7 @@ def not_run(groups: Groups) -> str:
         cost = "not known"
         if seconds is not None:
             cost = f"{missing.runs * seconds / 60:.0f}"
-        rows.append((", ".join(missing.place), missing.text, str(missing.runs), cost))
+        rows.append((in_words(missing.place), missing.text, str(missing.runs), cost))
     if not rows:
         return "Nothing that was planned is missing."
     table = Table("", rows, ("data, network", "what", "runs", "GPU minutes")).markdown().rstrip("\n")
@@ -350,7 +348,7 @@ def curves(groups: Groups) -> str:
     for name, results in found.items():
         grid = ablation_table(name, results)
         picture = f"![{name}: errors and shares of confident samples]({picture_name(name)}.svg)"
-        title = grid.title
+        title = f"{in_words((DATA, MODEL))}: {name}"
         if name in ABLATIONS:
             title = f"{title} of {METHOD}"
         parts += ["", replace(grid, title=title).markdown().rstrip("\n"), "", picture]
