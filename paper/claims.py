@@ -68,27 +68,27 @@ _PLAN = ("fraction", "interval", "start", "ema", "within", "readmit", "scoring",
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "Calibrated",
-        "The method has a lower ECE than every other method.",
+        "The method has the lowest ECE.",
         'Results: the method "improves ECE score across all the datasets", compared with every other method of the '
         "table.",
         *("ece", OURS, BASELINES),
     ),
     Claim(
         "Best on ECE(S95)",
-        "The method has a lower ECE(S95) than every other method.",
+        "The method has the lowest ECE(S95).",
         "Table 2: the method has the best ECE(S95) on each of the five data sets.",
         *("ece@0.95", OURS, BASELINES),
     ),
     Claim(
         "Confident",
-        "Pruning makes more test samples confident.",
+        "Pruning makes more samples confident.",
         "Abstract: pruning provides an increase in confident yet calibrated samples. So with pruning more test samples "
         "should have a confidence above 0.95.",
         *("share@0.95", OURS, ("flsd+h",)),
     ),
     Claim(
         "More confident than FLSD and MDCA",
-        "More test samples are confident than with FLSD and with MDCA.",
+        "The method has more confident samples than FLSD and MDCA.",
         "Caption of table 2: |S95| is higher than that of FLSD and MDCA. Part of this may come from the Huber term.",
         *("share@0.95", OURS, ("flsd", "fl+mdca")),
     ),

@@ -16,13 +16,13 @@ TABLES = "paper-tables.md"
 _HEAD = """<!-- Written by docs/make/paper.py from results/*.json. Change those, not this. -->
 # The paper, claim by claim
 
-Patra and others: *Calibrating Deep Neural Networks using Explicit Regularisation and Dynamic Data Pruning*, WACV 2023.
-The method adds a Huber term to the focal loss and removes the least confident samples during training. The authors
-published no code. We ran it again.
+Patra and others, [*Calibrating Deep Neural Networks using Explicit Regularisation and Dynamic Data
+Pruning*](https://arxiv.org/abs/2212.10005), WACV 2023: a Huber term beside the focal loss, and removal of the least
+confident samples during training. No code was published. We ran it again.
 """
 _LEGEND = f"""\
-**Comparisons** are over data sets, networks and other methods. The numbers say how many support the claim, contradict
-it, or are inconclusive. One that contradicts makes a claim *not reproduced*; *reproduced* needs the support of all
+**For / against / open**: how many comparisons support the claim, contradict it, or are inconclusive. There is one for
+each data set, network and other method. One against makes a claim *not reproduced*; *reproduced* needs all for it
 ([the rule]({TABLES})). Each claim links to its comparisons. The last column has the clearest of those that decide.
 
 **Methods.** `flsd` is the focal loss, `+h` adds the Huber term, `+p` pruning, `+p-ema` pruning by a moving average of
@@ -36,8 +36,12 @@ The paper leaves open when and how samples are removed. The verdicts above are t
 table compares all readings that we ran on CIFAR-10 with the row that the paper prints. Figures are in percent, after
 the last epoch, means over seeds.
 
-- **Updates**: share of the updates of a run without pruning.
-- **Distance**: mean absolute difference of the three figures from the printed ones, in percentage points.
+- **From the first drop** of the learning rate, or **from epoch 40**: every few epochs the least confident samples of
+  each class leave for good. **May return**: removed samples are scored again at each cut. **In each minibatch**: the
+  least confident of each class leave there. **The most confident instead**: they leave, the others stay.
+- **Updates**: share of the updates of a run without pruning, with ResNet-32 / ResNet-50.
+- **Distance**: mean absolute difference of the three figures from the printed ones, in percentage points, with
+  ResNet-32 / ResNet-50 / the mean of both.
 
 Seeds and best epochs are in [the tables]({TABLES}#readings-of-the-pruning), as are the
 [claims under each reading]({TABLES}#claims-under-each-reading).
@@ -74,8 +78,9 @@ samples. With all of them the error on ResNet-50 is about twice the printed one.
 7. What were the weights of DCA, MMCE and MDCA, and the gamma of the focal loss, in each table?
 """
 _OUTCOMES: tuple[Outcome, ...] = ("supports", "contradicts", "inconclusive")
-_UNDECIDED = "**undecided**"
-_SLASH = "\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}"
+_SPACE = "\N{NO-BREAK SPACE}"
+_SLASH = f"{_SPACE}/{_SPACE}"
+_REPRODUCED, _NOT_REPRODUCED, _UNDECIDED = "**reproduced**", f"**not{_SPACE}reproduced**", "**undecided**"
 
 
 def paper_page(folder: str | Path) -> str:
@@ -85,9 +90,10 @@ def paper_page(folder: str | Path) -> str:
     claims += _claims_without_comparison(groups)
     controls = [_claim_row(claim, groups) for claim in CLAIMS if not claim.in_print]
     agreeing = f"{agreement_total(groups)} [Number by number]({TABLES}#beside-the-paper)."
+    summary = textwrap.fill(f"{_count(claims)} {_nearest(groups)}", 120, break_on_hyphens=False)
     parts = [
         _HEAD,
-        f"{_in_short(claims, groups)}\n\n## Verdicts\n\n{_verdicts(claims)}\n{_LEGEND}",
+        f"{summary}\n\n{_verdicts(claims)}\n{_parts(groups)}{_LEGEND}",
         f"## Controls that the paper does not have\n\n{_verdicts(controls)}",
         f"## Readings of the pruning\n\n{_READINGS}\n{_readings(groups)}",
         f"## How many printed numbers agree\n\n{agreeing}",
@@ -101,20 +107,27 @@ _Row = tuple[str, str, str, str]
 """A claim, its verdict, the counts of its comparisons, and the clearest comparison."""
 
 
-def _in_short(claims: Sequence[_Row], groups: Groups) -> str:
-    """Return list items: the verdicts, what helps, what does not, and the nearest reading."""
-    verdicts = [row[1].strip("*") for row in claims]
-    counts = ", ".join(f"{verdicts.count(word)} {word}" for word in ("reproduced", "not reproduced", "undecided"))
-    lines = [f"- **Of {len(claims)} claims**: {counts}."]
+def _count(claims: Sequence[_Row]) -> str:
+    verdicts = [row[1] for row in claims]
+    words = {_NOT_REPRODUCED: "not reproduced", _UNDECIDED: "undecided", _REPRODUCED: "reproduced"}
+    counts = ", ".join(f"{verdicts.count(verdict)} {word}" for verdict, word in words.items())
+    return f"**Of {len(claims)} claims: {counts}.**"
+
+
+def _parts(groups: Groups) -> str:
+    """Say what each part of the method does, if a comparison shows it."""
     by_title = {claim.title: claim for claim in CLAIMS}
+    text = ""
     huber = _places(by_title["The Huber term calibrates"], "supports", groups)
     if huber:
-        lines.append(f"- **The Huber term lowers ECE** on {' and '.join(huber)}. Elsewhere we cannot tell.")
+        text += f"**The Huber term** lowers ECE on {' and '.join(huber)}. Elsewhere we cannot tell.\n\n"
     pruning = _places(by_title["Accuracy kept"], "contradicts", groups, other=WITHOUT)
     if pruning:
-        lines.append(f"- **Pruning costs accuracy**, compared with the same loss on all data: {', '.join(pruning)}.")
-    lines.append(f"- **The nearest reading of the pruning.** {_nearest(groups)}")
-    return "\n".join(textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
+        lines = textwrap.fill(
+            f"**The pruning** costs accuracy, compared with the same loss on all data: {', '.join(pruning)}.", 120
+        )
+        text += f"{lines}\n\n"
+    return text
 
 
 def _places(claim: Claim, outcome: Outcome, groups: Groups, other: str = "") -> list[str]:
@@ -141,12 +154,13 @@ def _nearest(groups: Groups) -> str:
         return "No reading was run on every network yet."
     saved = {f"{100 * (1 - each.records[0].seen_share):.0f} %" for each in found if each.reading == nearest}
     text = (
-        f"*{nearest[0].upper()}{nearest[1:]}*: {means[nearest]:.2f} points from the printed rows for CIFAR-10, on "
-        f"average. It saves {' or '.join(sorted(saved))} of the updates; the paper prints 40 % of the time."
+        f"The reading of the pruning that comes nearest to the printed rows for CIFAR-10 is *{nearest}* "
+        f"({means[nearest]:.2f} points off). It saves {' or '.join(sorted(saved))} of the updates; the paper prints "
+        "40 % of the time."
     )
     first, distance = next(iter(means.items()))
     if first not in pruned:
-        text += f" No pruning at all is nearer still ({distance:.2f} points)."
+        text += f" No pruning at all is nearer still ({distance:.2f} points off)."
     return text
 
 
@@ -155,7 +169,7 @@ def _claim_row(claim: Claim, groups: Groups) -> _Row:
     outcomes = [comparison.outcome for comparison in deciding(found)]
     counts = _SLASH.join(str(outcomes.count(outcome)) for outcome in _OUTCOMES)
     link = f"[{claim.statement.rstrip('.')}]({TABLES}#{_anchor(claim.title)})"
-    return link, f"**{verdict(found)}**", counts, _clearest(found, claim)
+    return link, f"**{verdict(found).replace(' ', _SPACE)}**", counts, _clearest(found, claim)
 
 
 def _claims_without_comparison(groups: Groups) -> list[_Row]:
@@ -166,7 +180,7 @@ def _claims_without_comparison(groups: Groups) -> list[_Row]:
     return [
         (f"[The method works on five data sets]({TABLES}#on-five-data-sets)", _UNDECIDED, "-", where),
         (
-            f"[It takes 40 % less training time]({TABLES}#time-saved)",
+            f"[The method saves 40 % of the training time]({TABLES}#time-saved)",
             _UNDECIDED,
             "-",
             "we chose our readings to fit the printed times",
@@ -175,7 +189,7 @@ def _claims_without_comparison(groups: Groups) -> list[_Row]:
 
 
 def _verdicts(rows: Sequence[_Row]) -> str:
-    heads = ("claim", "verdict", "support / contradict / inconclusive", "clearest comparison")
+    heads = ("claim", "verdict", f"for{_SLASH}against{_SLASH}open", "clearest comparison")
     return Table("", rows, heads).markdown()
 
 
@@ -189,8 +203,8 @@ def _clearest(found: Sequence[Comparison], claim: Claim) -> str:
     )
     other = first.other.partition(" (")[0]
     return (
-        f"{in_words(first.place)}: {metric_label(claim.metric)} {100 * first.ours:.2f} %, with `{other}` "
-        f"{100 * first.theirs:.2f} %"
+        f"{in_words(first.place)}: {metric_label(claim.metric)} {100 * first.ours:.2f}{_SPACE}%, with `{other}` "
+        f"{100 * first.theirs:.2f}{_SPACE}%"
     )
 
 
@@ -199,33 +213,31 @@ def _readings(groups: Groups) -> str:
     found = [each for each in measured_readings(groups) if each.epoch == "last"]
     if not found:
         return ""
-    printed = printed_rows()
+    networks = printed_rows()
+    names = [in_words([row.model]) for row in networks]
+    metrics = _SLASH.join(metric_label(metric) for metric in COMPARED)
+    heads = ("reading", "updates", *(f"{name}: {metrics}" for name in names), "distance")
+    printed = (_SLASH.join(f"{100 * row.value(metric):.2f}" for metric in COMPARED) for row in networks)
+    rows = [("**the paper, as printed**", "", *printed, "")]
     means = mean_distances(groups)
-    heads = ["reading"]
-    first = ["**the paper, as printed**"]
-    for row in printed:
-        name = in_words([row.model])
-        heads += [
-            f"{name}: updates, %",
-            f"{name}: {_SLASH.join(metric_label(metric) for metric in COMPARED)}",
-            "distance",
-        ]
-        first += ["", _SLASH.join(f"{100 * row.value(metric):.2f}" for metric in COMPARED), ""]
-    rows = [(*first, "")]
-    others = [each.reading for each in found if each.reading not in means]
-    for reading in dict.fromkeys([*means, *others]):
-        cells = [reading]
-        for row in printed:
-            measured = [each for each in found if (each.reading, each.row) == (reading, row)]
-            cells += ["not run", "", ""]
-            if measured:
-                figures = _SLASH.join(f"{100 * (figure.mean or 0.0):.2f}" for figure in measured[0].figures.values())
-                cells[-3:] = [measured[0].updates, figures, f"{measured[0].distance:.2f}"]
-        mean = ""
-        if reading in means:
-            mean = f"{means[reading]:.2f}"
-        rows.append((*cells, mean))
-    return Table("", rows, (*heads, "mean distance")).markdown()
+    for reading in dict.fromkeys([*means, *(each.reading for each in found)]):
+        by_network = {each.row: each for each in found if each.reading == reading}
+        updates = []
+        figures = []
+        distances = []
+        for row in networks:
+            if row in by_network:
+                measured = by_network[row]
+                updates.append(measured.updates)
+                figures.append(_SLASH.join(f"{100 * (each.mean or 0.0):.2f}" for each in measured.figures.values()))
+                distances.append(f"{measured.distance:.2f}")
+            else:
+                updates.append("-")
+                figures.append("not run")
+                distances.append("-")
+        distances.append(f"{means[reading]:.2f}" if reading in means else "-")
+        rows.append((reading, _SLASH.join(updates), *figures, _SLASH.join(distances)))
+    return Table("", rows, heads).markdown()
 
 
 def _anchor(heading: str) -> str:

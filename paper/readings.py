@@ -48,8 +48,8 @@ _EARLY: dict[str, Any] = {"fraction": 0.1, "start": 40}
 READINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("from the first drop", "cifar10", "resnet50", {}),
     ("from the first drop", "cifar10", "resnet32", {}),
-    ("our first guess, from epoch 40", "cifar10", "resnet50", {**_EARLY, "interval": 10}),
-    ("our first guess, from epoch 40", "cifar10", "resnet32", _EARLY),
+    ("from epoch 40 (our first guess)", "cifar10", "resnet50", {**_EARLY, "interval": 10}),
+    ("from epoch 40 (our first guess)", "cifar10", "resnet32", _EARLY),
     ("chosen anew from all samples at each cut", "cifar10", "resnet50", {"readmit": True, "scoring": "resting"}),
     ("after every epoch (Procedure 2)", "cifar10", "resnet50", {"start": 1, "interval": 1}),
     ("from the first drop", "cifar100", "resnet50", {}),
@@ -62,11 +62,11 @@ READINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
 _IN_WORDS = {
     WITHOUT: "no pruning (FLSD+H)",
     OURS: "from the first drop (recommended)",
-    f"{OURS} (fraction 0.1, start 40)": "our first guess, from epoch 40",
-    f"{OURS} (fraction 0.1, interval 10, start 40)": "our first guess, from epoch 40",
-    f"{OURS} (readmit True, scoring resting)": "removed samples are scored again and may return",
-    f"{OURS} (within batch)": "the least confident of each class in each minibatch are removed",
-    f"{WITHOUT}+highest": "the most confident are removed instead",
+    f"{OURS} (fraction 0.1, start 40)": "from epoch 40 (our first guess)",
+    f"{OURS} (fraction 0.1, interval 10, start 40)": "from epoch 40 (our first guess)",
+    f"{OURS} (readmit True, scoring resting)": "removed samples may return",
+    f"{OURS} (within batch)": "the least confident in each minibatch",
+    f"{WITHOUT}+highest": "the most confident instead",
 }
 READINGS_IN_WORDS = {
     label.removeprefix(OURS).strip(" ()"): words for label, words in _IN_WORDS.items() if label.startswith(OURS)

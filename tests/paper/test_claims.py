@@ -29,7 +29,7 @@ def test_without_runs_nothing_is_claimed(tmp_path):
     assert "Run by us at recommended settings: none." in text
     assert "supports |" not in text
     assert "contradicts |" not in text
-    assert re.search(r"\*\*Of (\d+) claims\*\*: 0 reproduced, 0 not reproduced, \1 undecided", paper_page(tmp_path))
+    assert re.search(r"Of (\d+) claims: 0 not reproduced, \1 undecided, 0 reproduced", paper_page(tmp_path))
 
 
 def test_every_verdict_links_to_its_table():
