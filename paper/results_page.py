@@ -208,9 +208,10 @@ def _default(row: Finding) -> str:
 
 
 def _smaller(rows: Sequence[Finding]) -> str:
+    head = "and fewer epochs at equal compute"
     if all(row.verdict(NLL) == "better" for row in rows):
-        return "**Smaller images early in the training beat fewer epochs at equal compute.**"
-    return "**Smaller images early in the training, compared with fewer epochs at equal compute.**"
+        head = "beat fewer epochs at equal compute"
+    return f"**Smaller images early in the training {head}.** The controls have the same loss, momentum and flips."
 
 
 def _resolution(row: Finding) -> str:
