@@ -1,5 +1,5 @@
-"""Make docs/results.{png,svg}, each finding beside its control, docs/paper.{png,svg}, ours beside the paper's, and
-docs/compute.{png,svg}, quality against compute, and docs/ablation-NAME.{png,svg}, the paper's ablations.
+"""Make docs/results.svg, each finding beside its control, docs/paper.svg, ours beside the paper's, docs/compute.svg,
+quality against compute, and docs/ablation-NAME.svg, the paper's ablations.
 
 python docs/make/results_picture.py
 """
@@ -220,5 +220,6 @@ if __name__ == "__main__":
     for name, results in recorded_ablations(group_records(read_records(ROOT / "results"))).items():
         figures[picture_name(name)] = ablation_figure(name, results)
     for name, figure in figures.items():
-        for path in save_figure(figure, DOCS / name):
-            print(f"wrote {path.relative_to(ROOT)}")
+        svg, png = save_figure(figure, DOCS / name)
+        png.unlink()  # no page shows it
+        print(f"wrote {svg.relative_to(ROOT)}")
