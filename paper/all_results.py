@@ -89,7 +89,7 @@ def _automated(record: Record, part: str, target: str = "0.99") -> float | None:
 
 
 def all_results_page(folder: str | Path) -> str:
-    """One HTML file that asks the network for nothing: click a heading to sort, type to filter."""
+    """One self-contained HTML file: click a heading to sort, type to filter."""
     records = read_records(folder)
     groups = group_records(records)
     names = short_names(records)

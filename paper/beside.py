@@ -32,7 +32,7 @@ class Agreement:
         metric: Flat name.
         paper: As printed.
         ours: Mean and spread of our runs.
-        tolerance: What two honest experiments may differ by; None where ours is not defined.
+        tolerance: What two honest experiments may differ by; None if ours is not defined.
         verdict: The outcome.
     """
 
@@ -75,13 +75,13 @@ Reasons = Mapping[str, Mapping[str, str]]
 
 
 def reason(reasons: Reasons, row: PaperRow, metric: str) -> str:
-    """Why a number differs, for that metric or for the whole row; empty where nobody has said so yet."""
+    """Why a number differs, for that metric or for the whole row; empty if nobody has said so yet."""
     found = reasons.get(key_of(row), {})
     return found.get(metric, found.get("all", ""))
 
 
 def of_table(reasons: Reasons, data: str, model: str) -> str:
-    """What explains numbers of every row on a data set; empty where nothing does."""
+    """What explains numbers of every row on a data set; empty if nothing does."""
     return reasons.get(f"{data}/{model}", {}).get("all", "")
 
 

@@ -92,7 +92,7 @@ def saved(data: str, model: str, options: Mapping[str, Any]) -> tuple[float, flo
 
 
 def updates_table(groups: Groups) -> str:
-    """One line for each reading, with what our runs counted where there are any."""
+    """One line for each reading, with what our runs counted, if there are any."""
     rows = []
     for name, data, model, options in READINGS:
         share, left, settings = saved(data, model, options)

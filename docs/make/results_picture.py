@@ -101,7 +101,7 @@ def seeds(each: Finding) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """One method on one network: our values seed by seed, and the paper's where it has some."""
+    """One method on one network: our values seed by seed, and the paper's if it has some."""
 
     name: str
     ours: dict[str, list[float]]
