@@ -15,9 +15,9 @@ from calibrant.studies.result_tables import metric_label, percent
 from calibrant.studies.study_results import Estimate, Results, estimate
 from calibrant.tables import Table, counted
 from calibrant.training import paper_recipe
-from paper.claims import BASELINES
+from paper.claims import BASELINES, OURS
 from paper.numbers import METRICS, VARIANTS, PaperRow, paper_rows
-from paper.readings import TRAINING_IMAGES, unrun_readings
+from paper.readings import READINGS_IN_WORDS, TRAINING_IMAGES, unrun_readings
 from paper.runs import Groups, Place, in_words, runs_of
 
 Verdict = Literal["agrees", "ours is lower", "ours is higher", "not defined"]
@@ -147,7 +147,7 @@ def beside_paper(groups: Groups, reasons: Reasons) -> str:
         heads = ("method", "seeds", *(metric_label(metric) for metric in METRICS))
         lines = tuple((row.name, str(row.seeds), *(_beside(item) for item in row.numbers)) for row in compared)
         agreed, numbers = _count(compared)
-        caption = f"Paper → ours. {agreed} of {numbers} numbers agree."
+        caption = f"Paper → ours; bold: they do not agree. {agreed} of {numbers} numbers agree."
         parts += ["", Table(in_words(place), lines, heads, caption).markdown().rstrip("\n"), ""]
         common = of_table(reasons, *place)
         if common:
@@ -209,22 +209,26 @@ class _Beside:
     """A row of the paper and what our runs of one label say about it."""
 
     row: PaperRow
-    label: str
+    name: str
     seeds: int
     numbers: Sequence[Agreement]
 
-    @property
-    def name(self) -> str:
-        ours = self.label.replace(" (", ", ").replace(")", "")
-        return f"{self.row.printed} ({ours})"
+
+def _name(row: PaperRow, label: str) -> str:
+    """The method as the paper prints it, and ours; a reading of the pruning in words."""
+    settings = label.partition(" (")[2].removesuffix(")")
+    if row.method == OURS and settings in READINGS_IN_WORDS:
+        return f"The paper's method: {READINGS_IN_WORDS[settings]}"
+    ours = label.replace(" (", ", ").removesuffix(")")
+    return f"{row.printed} ({ours})"
 
 
 def _both_epochs(row: PaperRow, label: str, records: Sequence[Record]) -> list[_Beside]:
     """The last epoch, then the best one if every seed kept it: the paper does not say which one it reports."""
     chosen = [best for record in records if (best := record.at_best()) is not None]
-    conventions = [(label, list(records))]
+    conventions = [(_name(row, label), list(records))]
     if len(chosen) == len(records):
-        conventions.append((f"{label}, best epoch", chosen))
+        conventions.append((f"{_name(row, label)}, best epoch", chosen))
     return [
         _Beside(row, name, len(group), [agreement(row, group, metric) for metric in METRICS])
         for name, group in conventions
@@ -233,7 +237,8 @@ def _both_epochs(row: PaperRow, label: str, records: Sequence[Record]) -> list[_
 
 def _beside(item: Agreement) -> str:
     printed = f"{100 * item.paper:.4f}".rstrip("0").rstrip(".")
-    return f"{printed} → {percent(item.ours)}: {item.verdict.removeprefix('ours is ')}"
+    text = f"{printed} → {percent(item.ours)}"
+    return text if item.verdict == "agrees" else f"**{text}**"
 
 
 def _why_not(compared: Sequence[_Beside], reasons: Reasons) -> list[str]:
@@ -242,12 +247,15 @@ def _why_not(compared: Sequence[_Beside], reasons: Reasons) -> list[str]:
     for each in compared:
         for item in each.numbers:
             if item.verdict != "agrees":
-                why = reason(reasons, each.row, item.metric) or "not explained yet."
+                why = reason(reasons, each.row, item.metric) or "Not explained yet."
                 explained.setdefault(why, {}).setdefault(each.name, []).append(metric_label(item.metric))
-    return [
-        f"- {'; '.join(', '.join((name, *metrics)) for name, metrics in rows.items())}: {why}"
-        for why, rows in explained.items()
-    ]
+    lines = []
+    for why, rows in explained.items():
+        names = [f"**{name}** ({', '.join(metrics)})" for name, metrics in rows.items()]
+        if len(names) > 2:  # the table marks the numbers
+            names = [f"**{name}**" for name in dict.fromkeys(name.partition(":")[0] for name in rows)]
+        lines.append(f"- {'; '.join(names)}. {why}")
+    return lines
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,12 @@ def test_numbers_stand_beside_the_papers_with_a_verdict_and_a_reason(folder):
     lines = tables_page(folder).splitlines()
     row = next(row for row in paper_rows() if (row.data, row.model, row.method) == ("cifar10", "resnet32", "flsd"))
     (numbers,) = [line for line in lines if line.startswith("| FLSD (flsd) | 1 |")]
-    assert numbers.split("|")[3].strip().startswith(f"{row.ece:g} → ")
-    assert numbers.split("|")[3].strip().endswith(": higher")
-    (why,) = [line for line in lines if line.startswith("- FLSD (flsd), ")]
-    assert why.endswith("not explained yet.")
+    assert numbers.split("|")[3].strip().startswith(f"**{row.ece:g} → ")
+    (why,) = [line for line in lines if line.startswith("- **FLSD (flsd)** (")]
+    assert why.endswith("Not explained yet.")
     (folder / "reasons.toml").write_text('["cifar10/resnet32/flsd"]\nece = "Drawn at random for a test."\n')
-    reasons = [line for line in tables_page(folder).splitlines() if line.startswith("- FLSD (flsd), ")]
-    assert "- FLSD (flsd), ECE: Drawn at random for a test." in reasons
+    reasons = [line for line in tables_page(folder).splitlines() if line.startswith("- **FLSD (flsd)** (")]
+    assert "- **FLSD (flsd)** (ECE). Drawn at random for a test." in reasons
     assert len(reasons) == 2
 
 
@@ -58,12 +57,12 @@ def test_a_run_at_published_settings_stands_beside_the_paper_too(make_record, fo
 
 def test_each_of_the_papers_numbers_counts_once_by_the_recommended_settings(make_record, tmp_path):
     write_record(make_record("mmce", options={"mmce_weight": 2.0}, sharpness=0.1), tmp_path)
-    (before,) = [line for line in tables_page(tmp_path).splitlines() if line.startswith("Paper → ours.")]
-    assert before == "Paper → ours. 0 of 5 numbers agree."
+    (before,) = [line for line in tables_page(tmp_path).splitlines() if line.startswith("Paper → ours")]
+    assert before == "Paper → ours; bold: they do not agree. 0 of 5 numbers agree."
     write_record(make_record("mmce", sharpness=1.5), tmp_path)
     text = tables_page(tmp_path)
     (row,) = [line for line in text.splitlines() if line.startswith("| MMCE (mmce) |")]
-    assert f"Paper → ours. {row.count(': agrees')} of 5 numbers agree." in text
+    assert f" {row.count(' → ') - row.count('**') // 2} of 5 numbers agree." in text
 
 
 def test_one_setting_at_a_time_needs_runs_in_which_nothing_else_changed(folder, make_record):
