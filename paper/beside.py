@@ -217,8 +217,11 @@ class _Beside:
 def _name(row: PaperRow, label: str) -> str:
     """The method as the paper prints it, and ours; a reading of the pruning in words."""
     settings = label.partition(" (")[2].removesuffix(")")
-    if row.method == OURS and settings in READINGS_IN_WORDS:
-        return f"The paper's method: {READINGS_IN_WORDS[settings]}"
+    if row.method == OURS:
+        reading = READINGS_IN_WORDS.get(settings, settings)
+        if not settings:  # the first drop of the learning rate, if the schedule has one
+            reading = "recommended reading"
+        return f"The paper's method: {reading}"
     ours = label.replace(" (", ", ").removesuffix(")")
     return f"{row.printed} ({ours})"
 
