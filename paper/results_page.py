@@ -12,10 +12,13 @@ from paper.runs import Groups, group_records
 _HEAD = """<!-- Written by docs/make/results.py from results/*.json. Change those, not this. -->
 # Results
 
-Each row compares a method with a control that cost as much. All numbers come from recorded runs: official test set,
-last epoch, mean over seeds.
+Each finding compares a method with a control, which cost as much unless it says otherwise. All numbers come from
+recorded runs: official test set, last epoch, mean over seeds. NLL is after a temperature.
 
 ![Quality against compute: smaller images first, fewer epochs, the former default, its best pruning plan](compute.svg)
+"""
+_FIGURES = """
+## Every method with its control
 
 ![Each method and its control: differences in error, NLL and ECE with their intervals](results.svg)
 """
@@ -61,11 +64,12 @@ def results_page(folder: str | Path) -> str:
     shows = ["\n## What the results show", "", *(_wrapped(line) for line in sentences(found, all_plans(groups)))]
     parts = [
         _HEAD,
+        *shows,
+        _LIMITS + _unfair(groups),
+        _FIGURES,
         "",
         table(found).strip("\n"),
         _BELOW + _settings(found),
-        *shows,
-        _LIMITS + _unfair(groups),
         "",
         _MORE,
     ]
