@@ -92,39 +92,6 @@ def engine_epochs(recipe: Recipe, dataset: Dataset, epochs: int) -> tuple[Setup,
     return setup, measured
 
 
-def engine_curve(mode: str, model: str, epochs: int) -> list[dict[str, float]]:
-    """Training figures of each epoch in a mode, in float64, pruning included."""
-    dataset = random_set(4_000 if torch.cuda.is_available() else 600)
-    # Random images carry nothing: give each class a brightness of its own, so that there is something to learn.
-    dataset.train.images.copy_(
-        (dataset.train.images.float() * 0.5 + dataset.train.labels.view(-1, 1, 1, 1) * 12).byte()
-    )
-    recipe = Recipe().changed(
-        {
-            "epochs": epochs,
-            "model.name": model,
-            "data.name": "cifar10",
-            "method.name": "flsd+h+p-ema",
-            "method.options": {"interval": 1, "start": 1},
-            "optimiser.lr": 0.02,
-            "optimiser.batch_size": 96,
-            "engine.mode": mode,
-            "engine.precision": "64-true",
-        }
-    )
-    setup = Setup(recipe, make_fabric(recipe), TrainingData.make(recipe, dataset))
-    setup.network.train()
-    curve = []
-    for epoch in range(1, epochs + 1):
-        setup.steps.meter.reset()
-        setup.steps.source.begin(epoch)
-        setup.set_learning_rate(recipe.learning_rate(epoch - 1))
-        setup.steps.run_epoch(nothing)
-        curve.append(setup.steps.meter.read())
-        setup.pruner.step()
-    return curve
-
-
 def images_per_second(measured: list[tuple[int, float]], skip: int) -> float:
     return statistics.median(samples / seconds for samples, seconds in measured[skip:])
 

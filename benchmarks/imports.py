@@ -34,7 +34,7 @@ TRACED = ("python -c 'import calibrant'", "calibrant --help")
 
 
 def once(arguments: list[str]) -> tuple[float, float]:
-    """Seconds on the clock and of computing of one fresh interpreter."""
+    """Seconds on the clock and of the processor for one fresh interpreter."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
     seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -62,10 +62,10 @@ def main() -> None:
     least = {name: tuple(map(min, zip(*found, strict=True))) for name, found in times.items()}
     lines = [
         f"Python {platform.python_version()}, least of {options.repeats} fresh interpreters each\n",
-        f"{'':<46}{'seconds':>9}{'of computing':>14}{'x import numpy':>16}",
+        f"{'':<46}{'seconds':>9}{'processor':>14}{'x import numpy':>16}",
     ]
-    for name, (seconds, computing) in least.items():
-        lines.append(f"{name:<46}{seconds:>9.3f}{computing:>14.3f}{computing / least[NUMPY][1]:>16.2f}")
+    for name, (seconds, processor) in least.items():
+        lines.append(f"{name:<46}{seconds:>9.3f}{processor:>14.3f}{processor / least[NUMPY][1]:>16.2f}")
     lines += ["", "python -X importtime, the modules that took longest by themselves:"]
     lines += [f"{name}: {', '.join(heaviest(COMMANDS[name]))}" for name in TRACED]
     text = "\n".join(lines)

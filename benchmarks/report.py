@@ -57,11 +57,11 @@ def write_large() -> None:
     for cases, target in ((100_000, 8), (1_000_000, 11)):
         model = predictions(1, cases)
         with tempfile.TemporaryDirectory() as folder:
-            start, computing = time.perf_counter(), time.process_time()
+            start, processor = time.perf_counter(), time.process_time()
             path = write_report(model, Path(folder) / "report.html")
-            wall, computing = time.perf_counter() - start, time.process_time() - computing
+            wall, processor = time.perf_counter() - start, time.process_time() - processor
             size = path.stat().st_size / 1e6
-        print(f"{cases:,} rows: {wall:.1f} s, {computing:.1f} s of CPU time (target: {target} s), {size:.1f} MB")
+        print(f"{cases:,} rows: {wall:.1f} s, {processor:.1f} s of CPU time (target: {target} s), {size:.1f} MB")
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ _SCALED = ("nll", "ece", "auroc", "aurc", "share@0.95", "ece@0.95")
 _COLUMNS: dict[str, tuple[Callable[[Record], float | None], int]] = {
     "epochs": (lambda record: float(record.recipe["epochs"]), 0),
     "samples seen, millions": (lambda record: record.samples_seen / 1e6, 2),
-    "computing, %": (lambda record: 100 * record.compute_share, 1),
+    "compute, %": (lambda record: 100 * record.compute_share, 1),
     "error, %": (lambda record: _percent(record.value("test_error")), 2),
     "NLL": (lambda record: record.value("nll"), 3),
     "NLL +TS": (lambda record: record.value("scaled_nll"), 3),
@@ -89,7 +89,7 @@ def _automated(record: Record, part: str, target: str = "0.99") -> float | None:
 
 
 def all_results_page(folder: str | Path) -> str:
-    """One HTML file that asks the network for nothing: click a heading to sort, type to filter."""
+    """One self-contained HTML file: click a heading to sort, type to filter."""
     records = read_records(folder)
     groups = group_records(records)
     names = short_names(records)
@@ -116,7 +116,7 @@ _RUNS = (
 )
 _EQUAL = (
     "A plan lets samples rest, or trains on smaller images first. Fewer epochs save as much: its control has the same "
-    "loss and schedule on all data at full size, and as much computing. Recovered: (control - plan) / (control - whole "
+    "loss and schedule on all data at full size, and as much compute. Recovered: (control - plan) / (control - whole "
     "run), with Fieller's interval; 1 means that nothing was lost, 0 that the plan is worth no more than fewer epochs. "
     "Differences are over seeds, with 95 % intervals."
 )

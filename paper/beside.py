@@ -15,10 +15,10 @@ from calibrant.studies.result_tables import metric_label, percent
 from calibrant.studies.study_results import Estimate, Results, estimate
 from calibrant.tables import Table, counted
 from calibrant.training import paper_recipe
-from paper.claims import BASELINES
+from paper.claims import BASELINES, OURS
 from paper.numbers import METRICS, VARIANTS, PaperRow, paper_rows
-from paper.readings import TRAINING_IMAGES, unrun_readings
-from paper.runs import Groups, Place, runs_of
+from paper.readings import READINGS_IN_WORDS, TRAINING_IMAGES, unrun_readings
+from paper.runs import Groups, Place, in_words, runs_of
 
 Verdict = Literal["agrees", "ours is lower", "ours is higher", "not defined"]
 _ROUNDING = 0.00005
@@ -32,7 +32,7 @@ class Agreement:
         metric: Flat name.
         paper: As printed.
         ours: Mean and spread of our runs.
-        tolerance: What two honest experiments may differ by; None where ours is not defined.
+        tolerance: What two honest experiments may differ by; None if ours is not defined.
         verdict: The outcome.
     """
 
@@ -75,13 +75,13 @@ Reasons = Mapping[str, Mapping[str, str]]
 
 
 def reason(reasons: Reasons, row: PaperRow, metric: str) -> str:
-    """Why a number differs, for that metric or for the whole row; empty where nobody has said so yet."""
+    """Why a number differs, for that metric or for the whole row; empty if nobody has said so yet."""
     found = reasons.get(key_of(row), {})
     return found.get(metric, found.get("all", ""))
 
 
 def of_table(reasons: Reasons, data: str, model: str) -> str:
-    """What explains numbers of every row on a data set; empty where nothing does."""
+    """What explains numbers of every row on a data set; empty if nothing does."""
     return reasons.get(f"{data}/{model}", {}).get("all", "")
 
 
@@ -143,13 +143,13 @@ def beside_paper(groups: Groups, reasons: Reasons) -> str:
         + RULE,
     ]
     tables = _tables(groups)
-    for (data, model), compared in tables.items():
+    for place, compared in tables.items():
         heads = ("method", "seeds", *(metric_label(metric) for metric in METRICS))
         lines = tuple((row.name, str(row.seeds), *(_beside(item) for item in row.numbers)) for row in compared)
         agreed, numbers = _count(compared)
-        caption = f"Paper → ours. {agreed} of {numbers} numbers agree."
-        parts += ["", Table(f"{data}, {model}", lines, heads, caption).markdown().rstrip("\n"), ""]
-        common = of_table(reasons, data, model)
+        caption = f"Paper → ours; bold: they do not agree. {agreed} of {numbers} numbers agree."
+        parts += ["", Table(in_words(place), lines, heads, caption).markdown().rstrip("\n"), ""]
+        common = of_table(reasons, *place)
         if common:
             parts.append(f"{common}\n")
         parts += _why_not(compared, reasons)
@@ -170,23 +170,21 @@ def agreement_counts(groups: Groups) -> str:
         run = {row.row.printed for row in compared}
         missing = [name for name in methods if name not in run]
         verdict = f"{agreed} of {numbers}" if numbers else "not run"
-        rows.append((", ".join(place), verdict, ", ".join(missing) or "-"))
+        rows.append((in_words(place), verdict, ", ".join(missing) or "-"))
     return Table("", rows, ("table of the paper", "numbers that agree", "rows not run")).markdown()
 
 
 def agreement_total(groups: Groups) -> str:
-    """Return one sentence: how many of the paper's numbers agree with ours in the tables that were run."""
+    """Say in two sentences how many of the paper's numbers agree with ours, in all and in each table that was run."""
     tables = _tables(groups)
     if not tables:
         return "None of the paper's rows was run yet."
-    counts = [_count(compared) for compared in tables.values()]
-    agreed = sum(count for count, _ in counts)
-    compared = sum(numbers for _, numbers in counts)
-    every = {(row.data, row.model) for row in paper_rows()}
-    return (
-        f"{agreed} of {compared} numbers agree, in {len(tables)} of the paper's {len(every)} tables. We ran no row "
-        "of the others."
-    )
+    counts = {place: _count(compared) for place, compared in tables.items()}
+    agreed = sum(count for count, _ in counts.values())
+    compared = sum(numbers for _, numbers in counts.values())
+    by_table = [f"{in_words(place)} {count} of {numbers}" for place, (count, numbers) in counts.items()]
+    not_run = len({(row.data, row.model) for row in paper_rows()}) - len(tables)
+    return f"{agreed} of {compared} numbers agree: {'; '.join(by_table)}. {counted(not_run, 'table')} not run."
 
 
 def _tables(groups: Groups) -> "dict[Place, list[_Beside]]":
@@ -211,22 +209,29 @@ class _Beside:
     """A row of the paper and what our runs of one label say about it."""
 
     row: PaperRow
-    label: str
+    name: str
     seeds: int
     numbers: Sequence[Agreement]
 
-    @property
-    def name(self) -> str:
-        ours = self.label.replace(" (", ", ").replace(")", "")
-        return f"{self.row.printed} ({ours})"
+
+def _name(row: PaperRow, label: str) -> str:
+    """The method as the paper prints it, and ours; a reading of the pruning in words."""
+    settings = label.partition(" (")[2].removesuffix(")")
+    if row.method == OURS:
+        reading = READINGS_IN_WORDS.get(settings, settings)
+        if not settings:  # the first drop of the learning rate, if the schedule has one
+            reading = "recommended reading"
+        return f"The paper's method: {reading}"
+    ours = label.replace(" (", ", ").removesuffix(")")
+    return f"{row.printed} ({ours})"
 
 
 def _both_epochs(row: PaperRow, label: str, records: Sequence[Record]) -> list[_Beside]:
     """The last epoch, then the best one if every seed kept it: the paper does not say which one it reports."""
     chosen = [best for record in records if (best := record.at_best()) is not None]
-    conventions = [(label, list(records))]
+    conventions = [(_name(row, label), list(records))]
     if len(chosen) == len(records):
-        conventions.append((f"{label}, best epoch", chosen))
+        conventions.append((f"{_name(row, label)}, best epoch", chosen))
     return [
         _Beside(row, name, len(group), [agreement(row, group, metric) for metric in METRICS])
         for name, group in conventions
@@ -235,7 +240,8 @@ def _both_epochs(row: PaperRow, label: str, records: Sequence[Record]) -> list[_
 
 def _beside(item: Agreement) -> str:
     printed = f"{100 * item.paper:.4f}".rstrip("0").rstrip(".")
-    return f"{printed} → {percent(item.ours)}: {item.verdict.removeprefix('ours is ')}"
+    text = f"{printed} → {percent(item.ours)}"
+    return text if item.verdict == "agrees" else f"**{text}**"
 
 
 def _why_not(compared: Sequence[_Beside], reasons: Reasons) -> list[str]:
@@ -244,12 +250,15 @@ def _why_not(compared: Sequence[_Beside], reasons: Reasons) -> list[str]:
     for each in compared:
         for item in each.numbers:
             if item.verdict != "agrees":
-                why = reason(reasons, each.row, item.metric) or "not explained yet."
+                why = reason(reasons, each.row, item.metric) or "Not explained yet."
                 explained.setdefault(why, {}).setdefault(each.name, []).append(metric_label(item.metric))
-    return [
-        f"- {'; '.join(', '.join((name, *metrics)) for name, metrics in rows.items())}: {why}"
-        for why, rows in explained.items()
-    ]
+    lines = []
+    for why, rows in explained.items():
+        names = [f"**{name}** ({', '.join(metrics)})" for name, metrics in rows.items()]
+        if len(names) > 2:  # the table marks the numbers
+            names = [f"**{name}**" for name in dict.fromkeys(name.partition(":")[0] for name in rows)]
+        lines.append(f"- {'; '.join(names)}. {why}")
+    return lines
 
 
 @dataclass(frozen=True)
@@ -291,7 +300,7 @@ def not_run(groups: Groups) -> str:
         cost = "not known"
         if seconds is not None:
             cost = f"{missing.runs * seconds / 60:.0f}"
-        rows.append((", ".join(missing.place), missing.text, str(missing.runs), cost))
+        rows.append((in_words(missing.place), missing.text, str(missing.runs), cost))
     if not rows:
         return "Nothing that was planned is missing."
     table = Table("", rows, ("data, network", "what", "runs", "GPU minutes")).markdown().rstrip("\n")
@@ -350,7 +359,7 @@ def curves(groups: Groups) -> str:
     for name, results in found.items():
         grid = ablation_table(name, results)
         picture = f"![{name}: errors and shares of confident samples]({picture_name(name)}.svg)"
-        title = grid.title
+        title = f"{in_words((DATA, MODEL))}: {name}"
         if name in ABLATIONS:
             title = f"{title} of {METHOD}"
         parts += ["", replace(grid, title=title).markdown().rstrip("\n"), "", picture]

@@ -9,9 +9,12 @@ from typing import Literal
 from calibrant.metrics.metric import higher_is_better
 from calibrant.studies import Record, Referee
 from paper.numbers import paper_rows
-from paper.runs import Groups, Place
+from paper.runs import Groups, Place, in_words
 
-Verdict = Literal["holds", "fails", "cannot tell"]
+Outcome = Literal["supports", "contradicts", "inconclusive"]
+"""Of one comparison."""
+Verdict = Literal["reproduced", "not reproduced", "undecided"]
+"""Of a claim."""
 OURS, WITHOUT = "flsd+h+p-ema", "flsd+h"
 BASELINES = ("brier", "dca", "ls", "mmce", "flsd", "fl+mdca")
 MARGIN = 0.005
@@ -19,11 +22,11 @@ MARGIN = 0.005
 RULE = (
     "**The rule.** A comparison takes two methods and one figure of the test set, and gives the 95 % interval of the "
     "difference.\n\n"
-    "- A claim **holds** if the whole interval lies on its side of zero. It **fails** if the interval lies on the "
-    "other side. Otherwise we **cannot tell**.\n"
-    f'- "Accuracy is kept" holds if the interval ends below {100 * MARGIN:g} points more error.\n'
-    "- With several comparisons, a claim fails if one of them fails, and holds if all of them hold. Comparisons at "
-    "recommended settings decide if there are any.\n"
+    "- A comparison **supports** a claim if the whole interval lies on the claim's side of zero. It **contradicts** it "
+    "if the interval lies on the other side. Otherwise it is **inconclusive**.\n"
+    f'- "Accuracy is kept" is supported if the interval ends below {100 * MARGIN:g} points more error.\n'
+    "- A claim is **not reproduced** if one comparison contradicts it, **reproduced** if all support it, and otherwise "
+    "**undecided**. Comparisons at recommended settings decide if there are any.\n"
     "- Intervals are over seeds. The variance over seeds of the two methods is moderated towards that of all methods "
     "on this data set and network, as in `calibrant compare` ([how](studies.md)). If no method has several seeds, the "
     "interval is over test images, which says nothing about another training.\n"
@@ -65,27 +68,27 @@ _PLAN = ("fraction", "interval", "start", "ema", "within", "readmit", "scoring",
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "Calibrated",
-        "The method has a lower ECE than every other method.",
+        "The method has the lowest ECE.",
         'Results: the method "improves ECE score across all the datasets", compared with every other method of the '
         "table.",
         *("ece", OURS, BASELINES),
     ),
     Claim(
         "Best on ECE(S95)",
-        "The method has a lower ECE(S95) than every other method.",
+        "The method has the lowest ECE(S95).",
         "Table 2: the method has the best ECE(S95) on each of the five data sets.",
         *("ece@0.95", OURS, BASELINES),
     ),
     Claim(
         "Confident",
-        "Pruning makes more test samples confident.",
+        "Pruning makes more samples confident.",
         "Abstract: pruning provides an increase in confident yet calibrated samples. So with pruning more test samples "
         "should have a confidence above 0.95.",
         *("share@0.95", OURS, ("flsd+h",)),
     ),
     Claim(
         "More confident than FLSD and MDCA",
-        "More test samples are confident than with FLSD and with MDCA.",
+        "The method has more confident samples than FLSD and MDCA.",
         "Caption of table 2: |S95| is higher than that of FLSD and MDCA. Part of this may come from the Huber term.",
         *("share@0.95", OURS, ("flsd", "fl+mdca")),
     ),
@@ -163,8 +166,8 @@ class Comparison:
         theirs: Mean of the other.
         seeds: Number of seeds of both.
         difference: Method minus other.
-        half: Half of the 95 % interval; None where none is known.
-        verdict: By the rule.
+        half: Half of the 95 % interval; None if none is known.
+        outcome: By the rule.
     """
 
     place: tuple[str, str]
@@ -175,7 +178,7 @@ class Comparison:
     seeds: tuple[int, int]
     difference: float
     half: float | None
-    verdict: Verdict
+    outcome: Outcome
 
 
 def comparisons(claim: Claim, groups: Groups) -> list[Comparison]:
@@ -197,12 +200,12 @@ def comparisons(claim: Claim, groups: Groups) -> list[Comparison]:
 
 def verdict(found: Sequence[Comparison]) -> Verdict:
     """Return the verdict on a claim."""
-    verdicts = [comparison.verdict for comparison in deciding(found)]
-    if "fails" in verdicts:
-        return "fails"
-    if verdicts and all(verdict == "holds" for verdict in verdicts):
-        return "holds"
-    return "cannot tell"
+    outcomes = {comparison.outcome for comparison in deciding(found)}
+    if "contradicts" in outcomes:
+        return "not reproduced"
+    if outcomes == {"supports"}:
+        return "reproduced"
+    return "undecided"
 
 
 def deciding(found: Sequence[Comparison]) -> list[Comparison]:
@@ -214,7 +217,7 @@ def exceptions(claim: Claim) -> list[str] | None:
     """Return the tables of the paper whose numbers contradict the claim; None if no table has both methods."""
     tables: dict[str, dict[str, float]] = {}
     for row in paper_rows():
-        tables.setdefault(f"{row.data}, {row.model}", {})[row.method] = row.value(claim.metric)
+        tables.setdefault(in_words((row.data, row.model)), {})[row.method] = row.value(claim.metric)
     if not {claim.ours, *claim.others} <= set().union(*tables.values()) or claim.kept:
         return None
     sign = -1
@@ -274,8 +277,8 @@ def _compare(
     if found.spread is not None:
         half = found.spread.half_width()
     means = [statistics.fmean(record.value(claim.metric) or 0.0 for record in group) for group in (ours, theirs)]
-    verdict = _verdict(claim, found.difference, half)
-    return Comparison(place, ours[0].variant, other, means[0], means[1], found.seeds, found.difference, half, verdict)
+    outcome = _outcome(claim, found.difference, half)
+    return Comparison(place, ours[0].variant, other, means[0], means[1], found.seeds, found.difference, half, outcome)
 
 
 def one_run_each(metric: str, *groups: Sequence[Record]) -> float | None:
@@ -290,17 +293,18 @@ def one_run_each(metric: str, *groups: Sequence[Record]) -> float | None:
     return 1.96 * math.hypot(*known)
 
 
-def _verdict(claim: Claim, difference: float, half: float | None) -> Verdict:
+def _outcome(claim: Claim, difference: float, half: float | None) -> Outcome:
     if half is None:
-        return "cannot tell"
+        return "inconclusive"
     # As a gain: positive is what the claim says.
     gain = -difference
     if higher_is_better(claim.metric):
         gain = difference
+    allowed_loss = 0.0
     if claim.kept:
-        if gain - half > -MARGIN:
-            return "holds"
-        return "fails" if gain + half < 0 else "cannot tell"
-    if abs(gain) <= half:
-        return "cannot tell"
-    return "holds" if gain > 0 else "fails"
+        allowed_loss = MARGIN
+    if gain - half > -allowed_loss:
+        return "supports"
+    if gain + half < 0:
+        return "contradicts"
+    return "inconclusive"

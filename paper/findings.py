@@ -11,7 +11,7 @@ from calibrant.studies.study_results import Results
 from calibrant.tables import Table
 from paper.claims import one_run_each
 from paper.numbers import BASELINE
-from paper.runs import Groups, Place, short_names
+from paper.runs import Groups, Place, in_words, short_names
 
 # A control may cost this much less than what it is compared with; else the row is left out, and named.
 _TOLERANCE = 0.1
@@ -21,9 +21,6 @@ _NOT_DEFAULT = {
     *("data.mixup", "data.mirror", "optimiser.nesterov", "schedule.resolution"),
     "budget",
 }
-TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "fashion-mnist": "Fashion-MNIST"}
-TITLES |= {"mendeley-v2": "Mendeley V2", "tiny-imagenet": "Tiny-ImageNet", "resnet32": "ResNet-32"}
-TITLES |= {"resnet50": "ResNet-50", "torchvision:resnet50": "ResNet-50"}
 
 
 @dataclass(frozen=True)
@@ -62,8 +59,8 @@ class Finding:
         ours: Runs of the method, by seed.
         control: Runs of its control, by seed.
         referee: Knows how much runs of this data set and network vary over seeds.
-        whole: Of a plan: the runs with all the computing.
-        former: Of a resolution schedule: the default before it, with all the computing.
+        whole: Of a plan: the runs with full compute.
+        former: Of a resolution schedule: the default before it, with full compute.
     """
 
     kind: str
@@ -79,7 +76,7 @@ class Finding:
     @property
     def where(self) -> str:
         """Data set and network, as people write them."""
-        return ", ".join(TITLES.get(part, part) for part in self.place)
+        return in_words(self.place)
 
     @property
     def seeds(self) -> int:
@@ -88,7 +85,7 @@ class Finding:
 
     @property
     def cost(self) -> tuple[float, float]:
-        """Computing of the method and of its control, in millions of updates of an image of full size."""
+        """Compute of the method and of its control, in millions of updates of an image of full size."""
         return self.ours[0].compute / 1e6, self.control[0].compute / 1e6
 
     def difference(self, metric: Metric) -> tuple[float, float | None]:
@@ -103,7 +100,7 @@ class Finding:
         """In a word or two."""
         difference, half = self.difference(metric)
         if half is None or abs(difference) <= half:
-            return "cannot tell"
+            return "inconclusive"
         return "better" if difference < 0 else "worse"
 
     @property
@@ -196,7 +193,7 @@ def _default(place: Place, by_label: Mapping[str, Sequence[Record]]) -> list[Fin
 
 
 def _longest_default(by_label: Mapping[str, Sequence[Record]]) -> Sequence[Record]:
-    """Return the runs of the default with the most computing."""
+    """Return the runs of the default with the most compute."""
     averaged = [
         records
         for records in by_label.values()
@@ -213,23 +210,23 @@ def _plan(
     if controlled.plan[0].resolution:
         return _smaller_images(place, controlled, by_label)
     share = f"{100 * controlled.share:.0f} %"
-    # The row says how much computing; the length of the training is a setting, which the legend has.
+    # The row says how much compute; the length of the training is a setting, which the legend has.
     short = ", ".join(part for part in names[controlled.label].split(", ") if not part.endswith(("%", "epochs")))
     control = f"all data, {share} of the epochs"
     if controlled.control[0].has_plan:
         control = f"`{names[controlled.control[0].label]}`"
-    name = f"`{short}`, {share} of the computing"
+    name = f"`{short}`, {share} of the compute"
     runs = (controlled.plan, controlled.control)
     return Finding("plan", place, name, control, *runs, Referee(by_label), controlled.full)
 
 
 def _smaller_images(place: Place, controlled: Controlled, by_label: Mapping[str, Sequence[Record]]) -> Finding:
-    """A resolution schedule beside fewer epochs; its computing is a share of that of the former default."""
+    """A resolution schedule beside fewer epochs; its compute is a share of that of the former default."""
     former = tuple(_longest_default(by_label))
     share = controlled.share
     if former:
         share = controlled.plan[0].compute / former[0].compute
-    name = f"smaller images first, {100 * share:.0f} % of the computing"
+    name = f"smaller images first, {100 * share:.0f} % of the compute"
     control = f"{100 * share:.0f} % of the epochs at full size"
     runs = (controlled.plan, controlled.control)
     whole = _whole_runs(controlled, former)
@@ -243,7 +240,7 @@ def _has_whole(controlled: Controlled, by_label: Mapping[str, Sequence[Record]])
 
 
 def _whole_runs(controlled: Controlled, former: Sequence[Record]) -> tuple[Record, ...]:
-    """Return the runs with all the computing; none if the longest recorded ones had less than the former default."""
+    """Return the runs with full compute; none if the longest recorded ones had less than the former default."""
     enough = controlled.full and (not former or controlled.full[0].compute > 0.99 * former[0].compute)
     return controlled.full if enough else ()
 
@@ -296,11 +293,11 @@ def controls_table(groups: Groups) -> Table:
 
 @dataclass(frozen=True)
 class ComputeCurve:
-    """One way to spend less computing: a point per length of the training.
+    """One way to spend less compute: a point per length of the training.
 
     Attributes:
         name: In words.
-        shares: Computing as a share of that of the former default.
+        shares: Compute as a share of that of the former default.
         runs: The runs of each point, one per seed.
     """
 
@@ -309,7 +306,7 @@ class ComputeCurve:
     runs: tuple[tuple[Record, ...], ...]
 
 
-_SHORTEST = 0.25  # of the computing; shorter trainings are another question
+_SHORTEST = 0.25  # of the compute; shorter trainings are another question
 FEWER, SMALLER = "fewer epochs", "smaller images first"
 FORMER, PRUNED = "former default, fewer epochs", "former default, best pruning plan (selective)"
 

@@ -2,17 +2,18 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from calibrant.pruning import ConfidencePruner
 from calibrant.studies import Record
 from calibrant.studies.result_tables import metric_label, percent
-from calibrant.studies.study_results import estimate
+from calibrant.studies.study_results import Estimate, estimate
 from calibrant.tables import Table
 from calibrant.training import methods, paper_recipe
 from paper.claims import OURS, WITHOUT
 from paper.numbers import PaperRow, paper_rows
-from paper.runs import Groups, runs_of
+from paper.runs import Groups, in_words, runs_of
 
 INTRO = (
     "The table shows which share of the updates each reading of the pruning saves, counted exactly from the class "
@@ -47,8 +48,8 @@ _EARLY: dict[str, Any] = {"fraction": 0.1, "start": 40}
 READINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("from the first drop", "cifar10", "resnet50", {}),
     ("from the first drop", "cifar10", "resnet32", {}),
-    ("our first guess, from epoch 40", "cifar10", "resnet50", {**_EARLY, "interval": 10}),
-    ("our first guess, from epoch 40", "cifar10", "resnet32", _EARLY),
+    ("from epoch 40 (our first guess)", "cifar10", "resnet50", {**_EARLY, "interval": 10}),
+    ("from epoch 40 (our first guess)", "cifar10", "resnet32", _EARLY),
     ("chosen anew from all samples at each cut", "cifar10", "resnet50", {"readmit": True, "scoring": "resting"}),
     ("after every epoch (Procedure 2)", "cifar10", "resnet50", {"start": 1, "interval": 1}),
     ("from the first drop", "cifar100", "resnet50", {}),
@@ -61,17 +62,18 @@ READINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
 _IN_WORDS = {
     WITHOUT: "no pruning (FLSD+H)",
     OURS: "from the first drop (recommended)",
-    f"{OURS} (fraction 0.1, start 40)": "our first guess, from epoch 40",
-    f"{OURS} (fraction 0.1, interval 10, start 40)": "our first guess, from epoch 40",
-    f"{OURS} (readmit True, scoring resting)": "removed samples are scored again and may return",
-    f"{OURS} (within batch)": "the least confident of each class in each minibatch are removed",
-    f"{WITHOUT}+highest": "the most confident are removed instead",
+    f"{OURS} (fraction 0.1, start 40)": "from epoch 40 (our first guess)",
+    f"{OURS} (fraction 0.1, interval 10, start 40)": "from epoch 40 (our first guess)",
+    f"{OURS} (readmit True, scoring resting)": "removed samples may return",
+    f"{OURS} (within batch)": "the least confident in each minibatch",
+    f"{WITHOUT}+highest": "the most confident instead",
 }
 READINGS_IN_WORDS = {
     label.removeprefix(OURS).strip(" ()"): words for label, words in _IN_WORDS.items() if label.startswith(OURS)
 }
 """Settings of a reading of the paper's pruning, as records name them, and the reading in words."""
-_COMPARED = ("test_error", "ece", "share@0.95")
+COMPARED = ("test_error", "ece", "share@0.95")
+"""The figures that make up the distance of a reading from the printed row."""
 
 
 def saved(data: str, model: str, options: Mapping[str, Any]) -> tuple[float, float, dict[str, Any]]:
@@ -90,7 +92,7 @@ def saved(data: str, model: str, options: Mapping[str, Any]) -> tuple[float, flo
 
 
 def updates_table(groups: Groups) -> str:
-    """One line for each reading, with what our runs counted where there are any."""
+    """One line for each reading, with what our runs counted, if there are any."""
     rows = []
     for name, data, model, options in READINGS:
         share, left, settings = saved(data, model, options)
@@ -100,7 +102,7 @@ def updates_table(groups: Groups) -> str:
             counted = f"{100 * (1 - runs[0].seen_share):.1f}"
         rows.append(
             (
-                *(f"{data}, {model}", name),
+                *(in_words((data, model)), name),
                 f"{settings['fraction']:g} every {settings['interval']} from {settings['start']}",
                 *(f"{100 * share:.1f}", f"{100 * left:.0f}"),
                 *(counted, str(_TIME_SAVED.get(data, "not printed"))),
@@ -136,69 +138,90 @@ def _runs_with(groups: Groups, data: str, model: str, settings: Mapping[str, Any
     ]
 
 
-def readings_table(groups: Groups) -> str:
-    """Return, for each network on CIFAR-10, every reading that was run beside the paper's row, nearest first."""
-    rows = []
-    for row in paper_rows():
-        if row.data != "cifar10" or row.method != OURS:
-            continue
-        lines = []
-        for label, records in runs_of(groups, row.data, row.model).items():
-            if label not in _IN_WORDS:
-                continue
-            best = [found for record in records if (found := record.at_best()) is not None]
-            lines.append(_reading(row, label, "last", records))
-            if best:
-                lines.append(_reading(row, label, "best", best))
-        if lines:
-            printed = (f"{100 * row.value(name):.2f}" for name in _COMPARED)
-            rows.append((row.model, "**the paper, as printed**", "", "", "", *printed, ""))
-            rows += [(row.model, *cells) for _, cells in sorted(lines)]
-    if not rows:
-        return "No reading was run yet.\n"
-    heads = ("network", "reading", "epoch", "seeds", "updates, %", *map(metric_label, _COMPARED), "distance")
-    return Table("", rows, heads).markdown()
+@dataclass(frozen=True)
+class Measured:
+    """Runs of one reading on one network, and the row that the paper prints for it.
 
-
-def nearest_readings(groups: Groups) -> dict[str, tuple[str, float]]:
-    """Return, for each network on CIFAR-10, the reading with pruning that comes nearest, and its distance.
-
-    "overall" is the reading with the smallest mean distance among those that were run on every network.
+    Attributes:
+        row: The paper's row.
+        reading: In words.
+        pruned: Whether samples were removed.
+        epoch: "last", or "best" by validation error.
+        records: The runs, one per seed.
     """
-    by_network: dict[str, dict[str, float]] = {}
-    for row in paper_rows():
-        if row.data == "cifar10" and row.method == OURS:
-            for label, records in runs_of(groups, row.data, row.model).items():
-                if label in _IN_WORDS and label != WITHOUT:
-                    distance, _ = _reading(row, label, "last", records)
-                    by_network.setdefault(row.model, {})[_IN_WORDS[label]] = distance
-    nearest = {model: min(found.items(), key=lambda item: item[1]) for model, found in by_network.items()}
-    if len(by_network) > 1:
-        shared = set.intersection(*(set(found) for found in by_network.values()))
-        means = {name: statistics.fmean(found[name] for found in by_network.values()) for name in shared}
-        if means:
-            nearest["overall"] = min(means.items(), key=lambda item: item[1])
-    return nearest
+
+    row: PaperRow
+    reading: str
+    pruned: bool
+    epoch: str
+    records: Sequence[Record]
+
+    @property
+    def updates(self) -> str:
+        """Share of the updates of a run without pruning, in percent."""
+        return f"{100 * self.records[0].seen_share:.1f}"
+
+    @property
+    def figures(self) -> dict[str, Estimate]:
+        """Mean and spread over the seeds of each figure that is compared."""
+        return {name: estimate([record.value(name) for record in self.records]) for name in COMPARED}
+
+    @property
+    def distance(self) -> float:
+        """Mean absolute difference from the printed figures, in percentage points."""
+        differences = [abs((figure.mean or 0.0) - self.row.value(name)) for name, figure in self.figures.items()]
+        return 100 * statistics.fmean(differences)
 
 
-def distances_without_pruning(groups: Groups) -> dict[str, float]:
-    """Return, for each network on CIFAR-10, the distance of FLSD+H on all data from the paper's row."""
-    distances = {}
-    for row in paper_rows():
-        records = runs_of(groups, row.data, row.model).get(WITHOUT)
-        if row.data == "cifar10" and row.method == OURS and records:
-            distances[row.model], _ = _reading(row, WITHOUT, "last", records)
-    return distances
+def printed_rows() -> list[PaperRow]:
+    """Return the paper's own rows for its method on CIFAR-10, one per network."""
+    return [row for row in paper_rows() if row.data == "cifar10" and row.method == OURS]
 
 
-def _reading(row: PaperRow, label: str, epoch: str, records: Sequence[Record]) -> tuple[float, tuple[str, ...]]:
-    """The distance from the paper's row, and the cells of a line."""
-    found = {name: estimate([record.value(name) for record in records]) for name in _COMPARED}
-    differences = [abs((each.mean or 0.0) - row.value(name)) for name, each in found.items()]
-    distance = 100 * statistics.fmean(differences)
-    updates = f"{100 * records[0].seen_share:.1f}"
-    figures = (percent(each) for each in found.values())
-    return distance, (_IN_WORDS[label], epoch, str(len(records)), updates, *figures, f"{distance:.2f}")
+def measured_readings(groups: Groups) -> list[Measured]:
+    """Return every reading that was run on CIFAR-10: by network, nearest to the printed row first."""
+    found = []
+    for row in printed_rows():
+        of_network = []
+        for label, records in runs_of(groups, row.data, row.model).items():
+            if label in _IN_WORDS:
+                words = _IN_WORDS[label]
+                of_network.append(Measured(row, words, label != WITHOUT, "last", records))
+                best = [chosen for record in records if (chosen := record.at_best()) is not None]
+                if best:
+                    of_network.append(Measured(row, words, label != WITHOUT, "best", best))
+        found += sorted(of_network, key=lambda each: each.distance)
+    return found
+
+
+def mean_distances(groups: Groups) -> dict[str, float]:
+    """Return the mean distance over the networks of each reading that was run on all of them, nearest first."""
+    distances: dict[str, list[float]] = {}
+    for each in measured_readings(groups):
+        if each.epoch == "last":
+            distances.setdefault(each.reading, []).append(each.distance)
+    everywhere = {name: found for name, found in distances.items() if len(found) == len(printed_rows())}
+    means = {name: statistics.fmean(found) for name, found in everywhere.items()}
+    return dict(sorted(means.items(), key=lambda item: item[1]))
+
+
+def readings_table(groups: Groups) -> str:
+    """Return, for each network on CIFAR-10, every reading that was run below the paper's row, nearest first."""
+    found = measured_readings(groups)
+    if not found:
+        return "No reading was run yet.\n"
+    rows: list[tuple[str, ...]] = []
+    for row in printed_rows():
+        printed = (f"{100 * row.value(name):.2f}" for name in COMPARED)
+        rows.append((in_words([row.model]), "**the paper, as printed**", "", "", "", *printed, ""))
+        for each in found:
+            if each.row == row:
+                figures = (percent(figure) for figure in each.figures.values())
+                seeds = str(len(each.records))
+                cells = (each.reading, each.epoch, seeds, each.updates, *figures, f"{each.distance:.2f}")
+                rows.append((in_words([row.model]), *cells))
+    heads = ("network", "reading", "epoch", "seeds", "updates, %", *map(metric_label, COMPARED), "distance")
+    return Table("", rows, heads).markdown()
 
 
 def _same(record: Record, settings: Mapping[str, Any]) -> bool:

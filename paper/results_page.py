@@ -12,10 +12,13 @@ from paper.runs import Groups, group_records
 _HEAD = """<!-- Written by docs/make/results.py from results/*.json. Change those, not this. -->
 # Results
 
-Each row compares a method with a control that cost as much. All numbers come from recorded runs: official test set,
-last epoch, mean over seeds.
+Each finding compares a method with a control, which cost as much unless it says otherwise. All numbers come from
+recorded runs: official test set, last epoch, mean over seeds. NLL is after a temperature.
 
-![Quality against computing: smaller images first, fewer epochs, the former default, its best pruning plan](compute.svg)
+![Quality against compute: smaller images first, fewer epochs, the former default, its best pruning plan](compute.svg)
+"""
+_FIGURES = """
+## Every method with its control
 
 ![Each method and its control: differences in error, NLL and ECE with their intervals](results.svg)
 """
@@ -61,11 +64,12 @@ def results_page(folder: str | Path) -> str:
     shows = ["\n## What the results show", "", *(_wrapped(line) for line in sentences(found, all_plans(groups)))]
     parts = [
         _HEAD,
+        *shows,
+        _LIMITS + _unfair(groups),
+        _FIGURES,
         "",
         table(found).strip("\n"),
         _BELOW + _settings(found),
-        *shows,
-        _LIMITS + _unfair(groups),
         "",
         _MORE,
     ]
@@ -86,7 +90,7 @@ def _wrapped(line: str) -> str:
 
 def table(found: Sequence[Finding]) -> str:
     """The rows as Markdown."""
-    where = ("method, against its control", "data, network", "seeds", "computing, millions of updates")
+    where = ("method, against its control", "data, network", "seeds", "compute, millions of updates")
     heads = (*where, *(metric.title for metric in METRICS), "decided alone, %", "the same, best score, %")
     rows = [
         (
@@ -135,22 +139,24 @@ def sentences(found: Sequence[Finding], plans: Sequence[Finding], *, brief: bool
 
 
 def _others(rows: Sequence[Finding], metric: Metric) -> str:
-    """Return the verdicts of all rows but the first: places and seeds, without figures."""
+    """Return the verdicts of all rows but the first: places, costs and what is recovered."""
     places: dict[str, list[str]] = {}
     for row in rows[1:]:
-        places.setdefault(row.verdict(metric), []).append(_place(row))
+        details = _paid(row)
+        if row.kind == "resolution" and row.recovered is not None:
+            details += f", {100 * row.recovered:.0f} % recovered"
+        places.setdefault(row.verdict(metric), []).append(f"{row.where} ({details})")
     same = rows[0].verdict(metric)
     text = ""
     for word, names in places.items():
-        label = "inconclusive" if word == "cannot tell" else word
-        label = f"Also {label}" if word == same else label.capitalize()
+        label = f"Also {word}" if word == same else word.capitalize()
         text += f" {label}: {'; '.join(names)}."
     return text
 
 
 def _cell(each: Finding, metric: Metric) -> str:
     text = _both((metric.mean(each.ours), metric.mean(each.control)), metric.digits)
-    return text if each.verdict(metric) == "cannot tell" else f"**{text}**"
+    return text if each.verdict(metric) == "inconclusive" else f"**{text}**"
 
 
 def _both(pair: tuple[float, float], digits: int) -> str:
@@ -180,13 +186,13 @@ def _data(row: Finding) -> str:
 
 
 def _paid(row: Finding) -> str:
-    ours, control = row.cost
-    cost = f"{ours:.1f} and {control:.1f} million updates"
+    """Seeds, and the cost if it is not that of the whole run for both."""
+    ours, control = (f"{cost:.1f}" for cost in row.cost)
     if row.kind == "resolution":
-        cost = f"{_share(row)} of the computing"
-    elif f"{ours:.1f}" == f"{control:.1f}":
-        cost = "equal updates"
-    return f"{_seeds(row)}, {cost}"
+        return f"{_seeds(row)}, {_share(row)} of the compute"
+    if ours != control:
+        return f"{_seeds(row)}, {ours} and {control} million updates"
+    return _seeds(row)
 
 
 def _default_headline(rows: Sequence[Finding]) -> str:
@@ -206,23 +212,25 @@ def _default(row: Finding) -> str:
 
 
 def _smaller(rows: Sequence[Finding]) -> str:
+    head = "and fewer epochs at equal compute"
     if all(row.verdict(NLL) == "better" for row in rows):
-        return "**Smaller images early in the training beat fewer epochs at equal computing.**"
-    return "**Smaller images early in the training, compared with fewer epochs at equal computing.**"
+        head = "beat fewer epochs at equal compute"
+    return f"**Smaller images early in the training {head}.** The controls have the same loss, momentum and flips."
 
 
 def _resolution(row: Finding) -> str:
-    text = f"{_place(row)}: {_error_and_nll(row.ours)}. Fewer epochs: {_error_and_nll(row.control)}."
+    text = f"{_place(row)}: {_error_and_nll(row.ours)}. The control, fewer epochs at full size: "
+    text += f"{_error_and_nll(row.control)}."
     if row.whole:
-        text += f" All the computing: {_error_and_nll(row.whole)}."
+        text += f" All epochs at full size: {_error_and_nll(row.whole)}."
         if row.recovered is not None:
             text += f" Smaller images recover {100 * row.recovered:.0f} %"
             if row.recovered_interval is not None:
                 low, high = row.recovered_interval
-                text += f" (95 % interval {100 * low:.0f} to {100 * high:.0f})"
+                text += f" (95 % interval {100 * low:.0f} to {100 * high:.0f} %)"
             text += " of the NLL that fewer epochs lose."
     elif row.former:
-        text += f" The former default with all the computing: {_error_and_nll(row.former)}."
+        text += f" The former default, all epochs: {_error_and_nll(row.former)}."
     return text
 
 
@@ -256,7 +264,7 @@ def _plan(row: Finding) -> str:
         recovered = f"{100 * row.recovered:.0f} %"
     return (
         f"{row.where}, {row.name} ({_seeds(row)}): NLL {NLL.mean(row.ours):.3f}, control {NLL.mean(row.control):.3f}, "
-        f"difference {_difference(row, NLL)} ({_verdict(row, NLL)}). The plan recovers {recovered} of what fewer "
+        f"difference {_difference(row, NLL)} ({row.verdict(NLL)}). The plan recovers {recovered} of what fewer "
         "epochs lose."
     )
 
@@ -265,7 +273,7 @@ def _huber_headline(rows: Sequence[Finding]) -> str:
     effect = {
         "better": "lowers ECE",
         "worse": "raises ECE",
-        "cannot tell": "does not change ECE beyond chance",
+        "inconclusive": "does not change ECE beyond chance",
     }
     return f"**The paper's Huber term {effect[rows[0].verdict(ECE)]} on {_data(rows[0])}.**"
 
@@ -273,7 +281,7 @@ def _huber_headline(rows: Sequence[Finding]) -> str:
 def _huber(row: Finding) -> str:
     return (
         f"{_place(row)}: ECE {ECE.mean(row.ours):.2f} % with the term, {ECE.mean(row.control):.2f} % without "
-        f"({_verdict(row, ECE)})."
+        f"({row.verdict(ECE)})."
     )
 
 
@@ -281,7 +289,7 @@ def _pruning_headline(rows: Sequence[Finding]) -> str:
     effect = {
         "better": "lowers the error",
         "worse": "costs accuracy",
-        "cannot tell": "does not change the error beyond chance",
+        "inconclusive": "does not change the error beyond chance",
     }
     return f"**The paper's pruning {effect[rows[0].verdict(ERROR)]} on {_data(rows[0])}.**"
 
@@ -289,12 +297,8 @@ def _pruning_headline(rows: Sequence[Finding]) -> str:
 def _pruning(row: Finding) -> str:
     return (
         f"{_place(row)}: error {ERROR.mean(row.ours):.1f} %. If a random part of the samples is left out instead: "
-        f"{ERROR.mean(row.control):.1f} % ({_verdict(row, ERROR)})."
+        f"{ERROR.mean(row.control):.1f} % ({row.verdict(ERROR)})."
     )
-
-
-def _verdict(row: Finding, metric: Metric) -> str:
-    return row.verdict(metric).replace("cannot tell", "inconclusive")
 
 
 def _settings(found: Sequence[Finding]) -> str:

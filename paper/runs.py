@@ -9,6 +9,18 @@ Place = tuple[str, str]
 """Data set and network."""
 Groups = Mapping[Place, Mapping[str, Sequence[Record]]]
 """The records of each place, by the label of their method; one per seed."""
+_TITLES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "fashion-mnist": "Fashion-MNIST"}
+_TITLES |= {"mendeley-v2": "Mendeley V2", "tiny-imagenet": "Tiny-ImageNet", "resnet32": "ResNet-32"}
+_TITLES |= {"resnet50": "ResNet-50", "torchvision:resnet50": "ResNet-50"}
+
+
+def in_words(names: Iterable[str]) -> str:
+    """Write data sets and networks as people do.
+
+    >>> in_words(("cifar10", "resnet32"))
+    'CIFAR-10, ResNet-32'
+    """
+    return ", ".join(_TITLES.get(name, name) for name in names)
 
 
 def group_records(records: Sequence[Record]) -> dict[Place, dict[str, list[Record]]]:

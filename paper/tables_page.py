@@ -9,8 +9,8 @@ from calibrant.studies.study_results import estimate
 from calibrant.tables import Table
 from paper.beside import agreement_counts, beside_paper, curves, load_reasons, not_run
 from paper.claims import CLAIMS, OURS, RULE, WITHOUT, Claim, Comparison, comparisons, covered, exceptions, verdict
-from paper.readings import BESIDE, INTRO, readings_table, updates_table
-from paper.runs import Groups, group_records
+from paper.readings import BESIDE, INTRO, READINGS_IN_WORDS, readings_table, updates_table
+from paper.runs import Groups, group_records, in_words
 from paper.timing import timing_table
 
 # Updates of two plans may differ by this share: epochs are whole.
@@ -24,7 +24,10 @@ reading of the pruning saves, and the paper's numbers next to ours. "Recommended
 the learning rate; other settings are named.
 """
 
-
+_BY_READING = (
+    "A cell counts the comparisons that support the claim / contradict it / are inconclusive. The other readings were "
+    "run on CIFAR-10 only."
+)
 _MENDELEY = """## Mendeley V2, as far as it is known
 
 The paper says that it follows DCA, with a ResNet-50 that was trained on ImageNet. The table compares public code of
@@ -57,6 +60,7 @@ def tables_page(folder: str | Path) -> str:
         f"## Time saved\n\n{INTRO}\n\n{updates_table(groups)}",
         timing_table(groups, heading="### Time follows samples"),
         f"## Readings of the pruning\n\n{BESIDE}\n\n{readings_table(groups)}",
+        f"## Claims under each reading\n\n{_BY_READING}\n\n{_by_reading(groups)}",
         f"## Numbers that agree\n\n{agreement_counts(groups)}",
         beside_paper(groups, load_reasons(Path(folder) / "reasons.toml")),
         curves(groups),
@@ -75,7 +79,7 @@ def _section(claim: Claim, found: Sequence[Comparison]) -> str:
         parts += ["", f"The paper's own numbers {words}"]
     if found:
         head = f"{metric_label(claim.metric)} of {claim.ours}, %"
-        heads = ("data, network", "settings", "against", "seeds", head, "of the other, %", "difference", "verdict")
+        heads = ("data, network", "settings", "against", "seeds", head, "of the other, %", "difference", "outcome")
         parts += ["", Table("", [_line(test) for test in found], heads).markdown().strip("\n")]
     else:
         parts += ["", f"Not run. What would tell: {claim.missing}."]
@@ -87,27 +91,27 @@ def _line(test: Comparison) -> tuple[str, ...]:
     if test.half is not None:
         difference += f" ± {100 * test.half:.2f}"
     return (
-        ", ".join(test.place),
+        in_words(test.place),
         test.variant or "recommended",
         test.other,
         f"{test.seeds[0]} and {test.seeds[1]}",
         f"{100 * test.ours:.2f}",
         f"{100 * test.theirs:.2f}",
         difference,
-        test.verdict,
+        test.outcome,
     )
 
 
 def _controls(groups: Groups) -> str:
     """Compare the paper's plan with other ways to spend as many updates."""
     rows = []
-    for (data, model), by_label in groups.items():
+    for place, by_label in groups.items():
         ours = by_label.get(OURS)
         for label, records in by_label.items() if ours else ():
             loss = records[0].method.startswith(f"{WITHOUT}+") or records[0].method == WITHOUT
             if ours and loss and abs(records[0].samples_seen / ours[0].samples_seen - 1) < _TOLERANCE:
                 figures = (percent(estimate([record.value(name) for record in records])) for name in _FIGURES)
-                rows.append((f"{data}, {model}", label, str(len(records)), *figures))
+                rows.append((in_words(place), label, str(len(records)), *figures))
     heads = ("data, network", "method", "seeds", *(metric_label(name) for name in _FIGURES))
     text = (
         "A plan that saves updates must be compared with other ways to save as many: leaving out random samples, or "
@@ -119,10 +123,26 @@ def _controls(groups: Groups) -> str:
 def _five(groups: Groups) -> str:
     there, missing = covered(groups)
     shown = "The paper shows CIFAR-10, CIFAR-100, SVHN, Mendeley V2 and Tiny-ImageNet."
-    lines = [f"{shown} Run by us at recommended settings: {_list(there)}."]
-    lines += [f"Not run: {_list(missing)}. We say nothing about these."] if missing else []
+    lines = [f"{shown} Run by us at recommended settings: {in_words(there) or 'none'}."]
+    lines += [f"Not run: {in_words(missing)}. We say nothing about these."] if missing else []
     return "## On five data sets\n\n" + " ".join(lines)
 
 
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names) or "none"
+def _by_reading(groups: Groups) -> str:
+    """Return a table of the claims about pruning, with the counts of outcomes under each reading."""
+    readings = list(dict.fromkeys(READINGS_IN_WORDS.values()))
+    rows = []
+    for claim in CLAIMS:
+        if claim.ours != OURS or claim.as_run:
+            continue
+        found = comparisons(claim, groups)
+        cells = []
+        for reading in readings:
+            outcomes = [test.outcome for test in found if READINGS_IN_WORDS.get(test.variant) == reading]
+            counts = [str(outcomes.count(outcome)) for outcome in ("supports", "contradicts", "inconclusive")]
+            cells.append(" / ".join(counts) if outcomes else "-")
+        if any(cell != "-" for cell in cells[1:]):
+            rows.append((claim.statement, *cells))
+    if not rows:
+        return "No other reading was run yet."
+    return Table("", rows, ("claim", *readings)).markdown()

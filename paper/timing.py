@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from calibrant.studies import Record
 from calibrant.tables import Table
 from paper.numbers import BASELINE
+from paper.runs import in_words
 
 _INTRO = (
     "A plan that sees fewer samples should also take less time: 60 % of the updates at most 65 % of the time. The "
@@ -19,13 +20,13 @@ _INTRO = (
 def timing_table(groups: Mapping[tuple[str, str], Mapping[str, Sequence[Record]]], *, heading: str) -> str:
     """A section with one line for each plan that saves samples and whose full counterpart was timed too."""
     rows = []
-    for (data, model), by_label in groups.items():
+    for place, by_label in groups.items():
         for label, records in by_label.items():
             alone = [record for record in records if record.concurrent_runs == 1 and record.seen_share < 0.999]
             for record in alone[:1]:
                 reference = _reference(record, by_label)
                 if reference:
-                    rows.append((f"{data}, {model}", label, *_line(_like(record, alone), reference)))
+                    rows.append((in_words(place), label, *_line(_like(record, alone), reference)))
     if not rows:
         return f"{heading}\n\n{_INTRO}\n\nNot measured yet: no such pair of runs is in `results/`."
     whole = ("updates, %", "time, %", "at most 5 points above?")

@@ -8,7 +8,7 @@ import numpy as np
 from calibrant.predictions.samples import SAMPLES
 from calibrant.training import Run
 
-FOLDER = Path(__file__).parent.parent / "src" / "calibrant" / "samples"
+FOLDER = Path(__file__).parent.parent / "src" / "calibrant" / "predictions" / "samples"
 
 for argument in sys.argv[1:]:
     name, _, run = argument.partition("=")

@@ -8,28 +8,26 @@ the table shows in how many streams, and after how many cases, the predicted cla
 """
 
 import argparse
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from audit_worlds import (
-    LEVEL,
-    ORDERS,
-    Rng,
-    in_clusters,
-    in_groups,
-    late_labels,
-    not_noticed,
-    one_or_forty,
-    one_to_forty,
-    ten,
-    weighted,
-)
 from numpy.typing import NDArray
 
+from calibrant import Predictions
+from calibrant.decisions import Policy, RoutingRule, choose_binary_rule, choose_threshold, sample_by_weights
+from calibrant.decisions.rule import GroupEvidence
+from calibrant.decisions.weights import note_weights
+from calibrant.deployment import Stream, promise_capital, read_reference, watch
+from calibrant.deployment.betting import labels_to_notice
 from calibrant.deployment.signals import compare_labelled, sameness_signal
+
+Rng = np.random.Generator
+LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,34 @@ class Cell:
 # -- rules that were chosen on cases drawn by weights -----------------------------------------------------------------
 
 
+def mixed(rng: Rng, n: int, share: float, hard: float, classes: int) -> Predictions:
+    """Easy cases and a share of hard ones, marked by a column of weights for a stream in which half are hard."""
+    is_hard = rng.random(n) < share
+    scores = np.where(is_hard, hard, 6.0)[:, None] * rng.normal(size=(n, classes))
+    targets = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    weights = np.where(is_hard, 0.5 / share, 0.5 / (1 - share))
+    return Predictions.from_logits(scores, targets, extras={"weight": weights})
+
+
+def weighted(rng: Rng, share: float, hard: float = 1.5, classes: int = 4, *, binary: bool = False) -> bool:
+    """A rule from a file with few hard cases, for a stream in which half are hard, which is watched with the file."""
+    seed = int(rng.integers(1000))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "val.npz"
+        mixed(rng, 3000, share, hard, classes).save(path)
+        cases = Predictions.load(path)
+        drawn = sample_by_weights(cases, "weight", seed=seed)
+        rule: Any
+        if binary:
+            rule = choose_binary_rule(drawn, sensitivity=0.9, specificity=0.9)
+        else:
+            rule = choose_threshold(drawn, 0.9)
+        new = mixed(rng, 1500, 0.5, hard, classes)
+        policy = Policy(classes, rule=note_weights(rule, "weight", seed, drawn, cases))
+        stream, reference = Stream.of_predictions(policy, new), read_reference(path, policy)
+        return bool(watch(stream, reference=reference, level=LEVEL).alarms)
+
+
 def weight_cells() -> Iterator[Cell]:
     yield Cell("weights: few hard cases in the file", LEVEL, lambda rng: weighted(rng, 0.1))
     yield Cell("weights: three quarters are hard in the file", LEVEL, lambda rng: weighted(rng, 0.75))
@@ -60,6 +86,25 @@ def weight_cells() -> Iterator[Cell]:
 
 
 # -- groups that nothing was promised for -----------------------------------------------------------------------------
+
+
+def in_groups(
+    rng: Rng, shares: list[float], right: list[float], target: float, promised: list[bool] | None, cases: int = 5000
+) -> bool:
+    """Groups with accuracies of their own, which the promise holds for together, or for those that it is made for."""
+    site = rng.choice(len(shares), size=cases, p=shares)
+    wrong = (rng.random(cases) >= np.array(right)[site]).astype(int)
+    known: dict[str, Any] = {}
+    named = {"groups": "site"}
+    if promised is not None:
+        evidence = [GroupEvidence(str(k), 500, 400, 1, made) for k, made in enumerate(promised)]
+        known = {"groups": "site", "group_evidence": tuple(evidence)}
+        named = {}
+    rule = RoutingRule(0.9, 2, target_accuracy=target, confidence=0.95, **known)
+    sure = np.full(cases, 0.95)
+    extras = {"site": site.astype(str)}
+    stream = Stream.of_decisions(rule, sure >= 0.9, np.zeros(cases, dtype=int), sure, targets=wrong, extras=extras)
+    return bool(watch(stream, level=LEVEL, **named).alarms)
 
 
 def group_cells() -> Iterator[Cell]:
@@ -83,6 +128,38 @@ def group_cells() -> Iterator[Cell]:
 # -- clusters ---------------------------------------------------------------------------------------------------------
 
 
+def ten(_: Rng, number: int) -> Any:
+    return np.full(number, 10)
+
+
+def one_to_forty(rng: Rng, number: int) -> Any:
+    return rng.integers(1, 41, size=number)
+
+
+def one_or_forty(rng: Rng, number: int) -> Any:
+    return np.where(rng.random(number) < 0.9, 1, 40)
+
+
+def in_clusters(
+    rng: Rng, sizes: Callable[[Rng, int], Any], error: float | Callable[[Any], Any], together: float = 1.0
+) -> bool:
+    """Clusters whose cases are wrong together with some probability, at the promise of 98 % or above."""
+    number = 300
+    size = sizes(rng, number)
+    rate = error(size) if callable(error) else np.full(number, error)
+    joint = rng.random(number) < together
+    wrong = np.where(joint, size * (rng.random(number) < rate), rng.binomial(size, rate))
+    patient = np.repeat(np.arange(number), size)
+    place = np.arange(len(patient)) - np.repeat(np.cumsum(size) - size, size)
+    known: dict[str, Any] = {"clusters": number, "cluster_column": "patient", "largest_cluster": 40}
+    rule = RoutingRule(0.9, 2, target_accuracy=0.98, confidence=0.95, **known)
+    sure = np.full(len(patient), 0.95)
+    targets = (place < np.repeat(wrong, size)).astype(int)
+    settings: dict[str, Any] = {"targets": targets, "extras": {"patient": patient}}
+    stream = Stream.of_decisions(rule, sure >= 0.9, np.zeros(len(patient), dtype=int), sure, **settings)
+    return bool(watch(stream, level=LEVEL).alarms)
+
+
 def cluster_cells() -> Iterator[Cell]:
     worlds: dict[str, dict[str, Any]] = {
         "ten together at the promise": {"sizes": ten, "error": 0.02},
@@ -102,12 +179,52 @@ def cluster_cells() -> Iterator[Cell]:
 # -- labels that come late --------------------------------------------------------------------------------------------
 
 
+def late_labels(rng: Rng, order: Callable[[Rng, int], NDArray[np.int64]]) -> bool:
+    """1,000 cases of a decisions file, at the promise, with a look every 50 labels."""
+    cases = 1000
+    rule = RoutingRule(0.9, 2, target_accuracy=0.95, confidence=0.95)
+    wrong = (rng.random(cases) < 0.05).astype(int)
+    place = np.empty(cases, dtype=np.int64)
+    place[order(rng, cases)] = np.arange(1, cases + 1)
+    sure = np.full(cases, 0.95)
+    for count in range(50, cases + 1, 50):
+        labels = np.where(place <= count, wrong, -1)
+        order_of_labels = np.where(place <= count, place, 0)
+        settings: dict[str, Any] = {"targets": labels, "label_order": order_of_labels}
+        stream = Stream.of_decisions(rule, sure >= 0.9, np.zeros(cases, dtype=int), sure, **settings)
+        if watch(stream, level=LEVEL).alarms:
+            return True
+    return False
+
+
+ORDERS: dict[str, Callable[[Rng, int], NDArray[np.int64]]] = {
+    "random order": lambda rng, n: rng.permutation(n),
+    "newest first": lambda _, n: np.arange(n)[::-1],
+    "the second half first": lambda _, n: np.roll(np.arange(n), n // 2),
+    "every tenth, then the others": lambda _, n: np.argsort(np.arange(n) % 10 != 0, kind="stable"),
+    "with delays": lambda rng, n: np.argsort(np.arange(n) + rng.exponential(100, size=n)),
+}
+
+
 def order_cells() -> Iterator[Cell]:
     for name in ("newest first", "random order", *list(ORDERS)[2:]):
         yield Cell(f"order of labels: {name.removesuffix(' order')}", LEVEL, partial(late_labels, order=ORDERS[name]))
 
 
 # -- labels that are enough -------------------------------------------------------------------------------------------
+
+
+def not_noticed(rng: Rng, target: float, late: int, good: float = 0.7, size: int = 1) -> bool:
+    """Errors of clusters of a size become twice as frequent, and nothing is said after as many labels as stated."""
+    promised = 1 - target
+    before = late * labels_to_notice(promised, LEVEL, largest=size)
+    enough = labels_to_notice(promised, LEVEL, after=before, largest=size)
+    rates = np.repeat([good * promised, 2 * promised], [before // size, enough // size])
+    wrong = rng.random(len(rates)) < rates
+    clusters: dict[str, Any] = {}
+    if size > 1:
+        clusters = {"cases": np.full(len(rates), size), "largest": size}
+    return not (promise_capital(wrong * size, promised, **clusters) >= -np.log(LEVEL)).any()
 
 
 def notice_cells() -> Iterator[Cell]:

@@ -4,7 +4,7 @@
 
 The wheel is installed with nothing else, and `calibrant demo` has to end with its page; then the sdist; then each extra
 alone, with one thing that it is for. Commands that need a missing extra have to name it in one line. The table shows
-the megabytes of site-packages and the seconds of computing of the installation and of each command.
+the megabytes of site-packages and the processor seconds of the installation and of each command.
 
 `uv` makes the environments where it is installed (its files are shared between them), else pip.
 """
@@ -81,7 +81,7 @@ class Place:
     options: tuple[str, ...]
 
     def make(self, what: str) -> float:
-        """Install, and return the seconds of computing."""
+        """Install, and return the processor seconds."""
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "tried").mkdir(parents=True)
         subprocess.run([sys.executable, "-m", "venv", str(self.folder / "env")], check=True)
@@ -108,7 +108,7 @@ class Place:
 
 
 def timed(command: list[str], **settings: Any) -> tuple[subprocess.CompletedProcess[str], float]:
-    """Run a command, and return with it the seconds of computing: those of the clock tell how busy the machine is."""
+    """Run a command, and return with it the processor seconds: those of the clock tell how busy the machine is."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, **settings)  # noqa: PLW1510 (as the caller says)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,4 +1,4 @@
-"""Writes a page of real predictions and photographs it: docs/screenshots/{light,dark,phone}.png.
+"""Writes a page of real predictions and photographs it: docs/screenshots/{light,dark}.png.
 
     python docs/make/report_screenshots.py [REPORT]
 
@@ -19,7 +19,7 @@ from calibrant.decisions import fit_policy
 from calibrant.report import write_report
 
 # Name, width, height, colour scheme.
-SHOTS = (("light", 1280, 1420, "light"), ("dark", 1280, 1420, "dark"), ("phone", 390, 1500, "light"))
+SHOTS = (("light", 1280, 1420, "light"), ("dark", 1280, 1420, "dark"))
 HERE = Path(__file__).resolve().parents[1] / "screenshots"
 
 

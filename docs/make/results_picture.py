@@ -1,5 +1,5 @@
-"""Make docs/results.{png,svg}, each finding beside its control, docs/paper.{png,svg}, ours beside the paper's, and
-docs/compute.{png,svg}, quality against computing, and docs/ablation-NAME.{png,svg}, the paper's ablations.
+"""Make docs/results.svg, each finding beside its control, docs/paper.svg, ours beside the paper's, docs/compute.svg,
+quality against compute, and docs/ablation-NAME.svg, the paper's ablations.
 
 python docs/make/results_picture.py
 """
@@ -35,14 +35,13 @@ from paper.findings import (
     NLL,
     PRUNED,
     SMALLER,
-    TITLES,
     Finding,
     Metric,
     compute_curves,
     findings,
 )
 from paper.numbers import METRICS, paper_rows
-from paper.runs import group_records
+from paper.runs import group_records, in_words
 
 DOCS = ROOT / "docs"
 DATA, NETWORKS = "cifar10", {"resnet32": "ResNet-32", "resnet50": "ResNet-50"}
@@ -56,7 +55,7 @@ PANELS = {
     "share@0.95": "above 0.95: |S95|, %",
     "ece@0.95": "ECE(S95), %",
 }
-_COLOURS = {"better": BLUE, "worse": VERMILLION, "cannot tell": GREY}
+_COLOURS = {"better": BLUE, "worse": VERMILLION, "inconclusive": GREY}
 
 
 @styled
@@ -102,7 +101,7 @@ def seeds(each: Finding) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """One method on one network: our values seed by seed, and the paper's where it has some."""
+    """One method on one network: our values seed by seed, and the paper's if it has some."""
 
     name: str
     ours: dict[str, list[float]]
@@ -183,7 +182,7 @@ _CURVES = {
 
 @styled
 def compute_picture() -> "Figure":
-    """Error and NLL against computing on both CIFAR sets; bars are standard deviations over seeds."""
+    """Error and NLL against compute on both CIFAR sets; bars are standard deviations over seeds."""
     groups = group_records(read_records(ROOT / "results"))
     places = [("cifar10", "resnet32"), ("cifar100", "resnet32")]
     figure = new_figure(10.5, 6.4)
@@ -196,11 +195,11 @@ def compute_picture() -> "Figure":
                 spreads = [spread(metric, runs) for runs in curve.runs]
                 axes.errorbar(curve.shares, values, yerr=spreads, capsize=3, label=curve.name, **_CURVES[curve.name])
             axes.set_ylabel(metric.title[0].upper() + metric.title[1:])
-            axes.set_title(", ".join(TITLES[part] for part in place), fontsize=10)
+            axes.set_title(in_words(place), fontsize=10)
             axes.set_xlim(0.25, 1.05)
             percent_axis(axes.xaxis)
     for axes in rows[-1]:
-        axes.set_xlabel("Computing (FLOPs), share of 160 epochs at full size")
+        axes.set_xlabel("Compute (FLOPs), share of 160 epochs at full size")
     handles, labels = rows[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4)
     return figure
@@ -221,5 +220,6 @@ if __name__ == "__main__":
     for name, results in recorded_ablations(group_records(read_records(ROOT / "results"))).items():
         figures[picture_name(name)] = ablation_figure(name, results)
     for name, figure in figures.items():
-        for path in save_figure(figure, DOCS / name):
-            print(f"wrote {path.relative_to(ROOT)}")
+        svg, png = save_figure(figure, DOCS / name)
+        png.unlink()  # no page shows it
+        print(f"wrote {svg.relative_to(ROOT)}")

@@ -27,7 +27,8 @@ from calibrant.decisions import Policy, choose_shortlist, choose_threshold
 from calibrant.deployment import export_onnx
 
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-SIZES = {"desktop": (1200, 860), "phone": (390, 844)}
+# Name, width, height, colour scheme.
+SHOTS = (("desktop", 1200, 860, "light"), ("phone", 390, 844, "dark"))
 
 
 def export(path: Path) -> np.ndarray:
@@ -83,17 +84,16 @@ def main() -> None:
             browser = playwright.chromium.launch(
                 executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox", "--disable-gpu"]
             )
-            for name, (width, height) in SIZES.items():
-                for colours in ("light", "dark"):
-                    phone = name == "phone"
-                    viewport = {"width": width, "height": height}
-                    page = browser.new_page(viewport=viewport, color_scheme=colours, is_mobile=phone, has_touch=phone)
-                    page.goto(f"{address}/review")
-                    page.wait_for_selector("#case:not([hidden])")
-                    page.fill("#who", "Ada")
-                    page.evaluate("document.activeElement.blur()")
-                    picture = Image.open(io.BytesIO(page.screenshot()))
-                    picture.convert("RGB").quantize(128).save(target / f"review-{name}-{colours}.png", optimize=True)
+            for name, width, height, colours in SHOTS:
+                phone = name == "phone"
+                viewport = {"width": width, "height": height}
+                page = browser.new_page(viewport=viewport, color_scheme=colours, is_mobile=phone, has_touch=phone)
+                page.goto(f"{address}/review")
+                page.wait_for_selector("#case:not([hidden])")
+                page.fill("#who", "Ada")
+                page.evaluate("document.activeElement.blur()")
+                picture = Image.open(io.BytesIO(page.screenshot()))
+                picture.convert("RGB").quantize(128).save(target / f"review-{name}-{colours}.png", optimize=True)
             browser.close()
         finally:
             server.terminate()

@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # Files of the repository's root that are pages of the site, too.
 PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
 PAGES["results/README.md"] = "measured.md"
-# Short pages with a wide table: it takes the place of their list of headings.
-WIDE = ("README.md", "results.md")
+# Pages that begin with a wide table: it takes the place of their list of headings.
+WIDE = ("README.md", "results.md", "paper.md")
 _LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
 

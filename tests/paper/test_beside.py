@@ -6,14 +6,14 @@ from calibrant.studies import read_records, write_record
 from paper.beside import PLANNED, curve
 from paper.numbers import paper_rows
 from paper.paper_page import paper_page
-from paper.runs import group_records
+from paper.runs import group_records, in_words
 from paper.tables_page import tables_page
 
 
 def test_without_results_the_pages_say_plainly_what_was_not_run(tmp_path):
     text = tables_page(tmp_path)
     for data, model, names, _ in PLANNED:
-        assert any(line.startswith(f"| {data}, {model} ") and names[-1] in line for line in text.splitlines())
+        assert any(line.startswith(f"| {in_words((data, model))} ") and names[-1] in line for line in text.splitlines())
     for section in ("## Beside the paper", "### Time follows samples", "## One setting at a time"):
         assert f"{section}\n" in text
     page = paper_page(tmp_path)
@@ -37,13 +37,12 @@ def test_numbers_stand_beside_the_papers_with_a_verdict_and_a_reason(folder):
     lines = tables_page(folder).splitlines()
     row = next(row for row in paper_rows() if (row.data, row.model, row.method) == ("cifar10", "resnet32", "flsd"))
     (numbers,) = [line for line in lines if line.startswith("| FLSD (flsd) | 1 |")]
-    assert numbers.split("|")[3].strip().startswith(f"{row.ece:g} → ")
-    assert numbers.split("|")[3].strip().endswith(": higher")
-    (why,) = [line for line in lines if line.startswith("- FLSD (flsd), ")]
-    assert why.endswith("not explained yet.")
+    assert numbers.split("|")[3].strip().startswith(f"**{row.ece:g} → ")
+    (why,) = [line for line in lines if line.startswith("- **FLSD (flsd)** (")]
+    assert why.endswith("Not explained yet.")
     (folder / "reasons.toml").write_text('["cifar10/resnet32/flsd"]\nece = "Drawn at random for a test."\n')
-    reasons = [line for line in tables_page(folder).splitlines() if line.startswith("- FLSD (flsd), ")]
-    assert "- FLSD (flsd), ECE: Drawn at random for a test." in reasons
+    reasons = [line for line in tables_page(folder).splitlines() if line.startswith("- **FLSD (flsd)** (")]
+    assert "- **FLSD (flsd)** (ECE). Drawn at random for a test." in reasons
     assert len(reasons) == 2
 
 
@@ -58,18 +57,18 @@ def test_a_run_at_published_settings_stands_beside_the_paper_too(make_record, fo
 
 def test_each_of_the_papers_numbers_counts_once_by_the_recommended_settings(make_record, tmp_path):
     write_record(make_record("mmce", options={"mmce_weight": 2.0}, sharpness=0.1), tmp_path)
-    (before,) = [line for line in tables_page(tmp_path).splitlines() if line.startswith("Paper → ours.")]
-    assert before == "Paper → ours. 0 of 5 numbers agree."
+    (before,) = [line for line in tables_page(tmp_path).splitlines() if line.startswith("Paper → ours")]
+    assert before == "Paper → ours; bold: they do not agree. 0 of 5 numbers agree."
     write_record(make_record("mmce", sharpness=1.5), tmp_path)
     text = tables_page(tmp_path)
     (row,) = [line for line in text.splitlines() if line.startswith("| MMCE (mmce) |")]
-    assert f"Paper → ours. {row.count(': agrees')} of 5 numbers agree." in text
+    assert f" {row.count(' → ') - row.count('**') // 2} of 5 numbers agree." in text
 
 
 def test_one_setting_at_a_time_needs_runs_in_which_nothing_else_changed(folder, make_record):
     text = tables_page(folder)
-    assert "### cifar10, resnet32: lambda of flsd+h+p-ema" in text
-    assert "| cifar10, resnet32 | flsd+h+p-ema, lambda: 0.1, 1, 10, 25 | 4 |" in tables_page(folder)
+    assert "### CIFAR-10, ResNet-32: lambda of flsd+h+p-ema" in text
+    assert "| CIFAR-10, ResNet-32 | flsd+h+p-ema, lambda: 0.1, 1, 10, 25 | 4 |" in tables_page(folder)
     mixed = make_record("flsd+h+p-ema", options={"huber_weight": 1.0, "fraction": 0.1})
     assert curve("lambda", "flsd+h+p-ema", group_records([mixed])["cifar10", "resnet32"]) == {}
 
@@ -77,7 +76,7 @@ def test_one_setting_at_a_time_needs_runs_in_which_nothing_else_changed(folder, 
 def test_missing_seeds_are_named_with_their_cost(folder, make_record):
     (line,) = [line for line in tables_page(folder).splitlines() if "flsd+h (2 more of 3 seeds)" in line]
     data, names, runs, minutes = (cell.strip() for cell in line.strip("|").split("|"))
-    assert data == "cifar10, resnet32"
+    assert data == "CIFAR-10, ResNet-32"
     assert "nll" not in names
     assert "flsd+h+unbiased" not in names
     # Records of 1,000 updates in 100 seconds or less; a run has 160 epochs of 45,000 images.
@@ -94,7 +93,7 @@ def test_every_reading_stands_beside_the_printed_row_nearest_first(make_record, 
     for record in records:
         write_record(record, tmp_path)
     lines = tables_page(tmp_path).splitlines()
-    table = [line.strip("|").split(" | ") for line in lines if line.startswith("| resnet32 |")]
+    table = [line.strip("|").split(" | ") for line in lines if line.startswith("| ResNet-32 |")]
     assert float(table[0][5]) == row.test_error
     assert [float(cells[-1]) for cells in table[1:]] == sorted(float(cells[-1]) for cells in table[1:])
     (cells,) = [cells for cells in table if "in each minibatch" in cells[1]]
@@ -107,7 +106,7 @@ def test_every_reading_stands_beside_the_printed_row_nearest_first(make_record, 
 def test_readings_that_nobody_ran_are_named(make_record, tmp_path):
     def missing():
         lines = tables_page(tmp_path).splitlines()
-        return next(line for line in lines if line.startswith("| cifar10, resnet50 | readings"))
+        return next(line for line in lines if line.startswith("| CIFAR-10, ResNet-50 | readings"))
 
     assert "chosen anew from all samples" in missing()
     options = {"readmit": True, "scoring": "resting"}

@@ -25,13 +25,11 @@ def test_the_committed_pages_are_what_results_give():
 def test_without_runs_nothing_is_claimed(tmp_path):
     text = tables_page(tmp_path)
     for claim in CLAIMS:
-        assert f"## {claim.title}\n\nVerdict: **cannot tell**" in text
+        assert f"## {claim.title}\n\nVerdict: **undecided**" in text
     assert "Run by us at recommended settings: none." in text
-    assert "holds |" not in text
-    assert "fails |" not in text
-    page = paper_page(tmp_path)
-    assert "- **Reproduced** (0 of" in page
-    assert "- **Not reproduced** (0 of" in page
+    assert "supports |" not in text
+    assert "contradicts |" not in text
+    assert re.search(r"Of (\d+) claims: 0 not reproduced, \1 undecided, 0 reproduced", paper_page(tmp_path))
 
 
 def test_every_verdict_links_to_its_table():
@@ -74,8 +72,8 @@ def test_seeds_are_two_samples(make_record):
     assert (found.place, found.seeds, found.variant) == (PLACE, (3, 2), "")
     assert found.difference == pytest.approx(statistics.fmean(values[0]) - statistics.fmean(values[1]))
     assert found.half == pytest.approx(spread.half_width())
-    assert found.verdict == "fails"
-    assert only(KEPT, ours, theirs).verdict == "fails"
+    assert found.outcome == "contradicts"
+    assert only(KEPT, ours, theirs).outcome == "contradicts"
 
 
 def test_one_run_each_varies_by_images_or_as_other_methods_do(make_record):
@@ -83,19 +81,20 @@ def test_one_run_each_varies_by_images_or_as_other_methods_do(make_record):
     theirs = figures(make_record, "flsd+h", [0.080])
     found = only(LOWER, ours, theirs)
     assert found.half == pytest.approx(1.96 * (2 * 0.001**2) ** 0.5, rel=1e-3)
-    assert found.verdict == "holds"
+    assert found.outcome == "supports"
     others = figures(make_record, "nll", [0.070, 0.090, 0.110])
     beside = only(LOWER, ours, theirs, others)
     assert beside.half == pytest.approx(stats.t.ppf(0.975, 2) * (2 * 0.02**2) ** 0.5)
-    assert beside.verdict == "cannot tell"
+    assert beside.outcome == "inconclusive"
 
 
 @pytest.mark.parametrize(
-    ("ours", "expected"), [([0.070], "holds"), ([0.0715], "holds"), ([0.0725], "cannot tell"), ([0.08], "fails")]
+    ("ours", "expected"),
+    [([0.070], "supports"), ([0.0715], "supports"), ([0.0725], "inconclusive"), ([0.08], "contradicts")],
 )
 def test_accuracy_is_kept_within_half_a_point(make_record, ours, expected):
     theirs = figures(make_record, "flsd+h", [0.070])
-    assert only(KEPT, figures(make_record, "flsd+h+p-ema", ours), theirs).verdict == expected
+    assert only(KEPT, figures(make_record, "flsd+h+p-ema", ours), theirs).outcome == expected
 
 
 def test_other_settings_are_compared_with_their_like(make_record):
@@ -113,22 +112,22 @@ def test_other_settings_are_compared_with_their_like(make_record):
     assert comparisons(LOWER, group_records([*other_weight, *without])) == []
 
 
-def test_one_comparison_that_fails_is_enough(make_record):
+def test_one_comparison_that_contradicts_is_enough(make_record):
     claim = Claim("", "", "", "test_error", "flsd+h+p-ema", ("nll", "flsd"))
     ours = figures(make_record, "flsd+h+p-ema", [0.07])
     worse, same, better = (
         figures(make_record, name, [value]) for name, value in (("nll", 0.08), ("flsd", 0.0701), ("flsd", 0.06))
     )
-    assert verdict(comparisons(claim, group_records([*ours, *worse]))) == "holds"
-    assert verdict(comparisons(claim, group_records([*ours, *worse, *same]))) == "cannot tell"
-    assert verdict(comparisons(claim, group_records([*ours, *worse, *better]))) == "fails"
-    assert verdict([]) == "cannot tell"
+    assert verdict(comparisons(claim, group_records([*ours, *worse]))) == "reproduced"
+    assert verdict(comparisons(claim, group_records([*ours, *worse, *same]))) == "undecided"
+    assert verdict(comparisons(claim, group_records([*ours, *worse, *better]))) == "not reproduced"
+    assert verdict([]) == "undecided"
 
 
 def test_the_papers_own_numbers():
     assert exceptions(BY_TITLE["Best on ECE(S95)"]) == []
     against = exceptions(BY_TITLE["More confident than FLSD and MDCA"])
-    assert [each.split(" (")[0] for each in against] == ["cifar10, resnet50", "mendeley-v2, resnet50"]
+    assert [each.split(" (")[0] for each in against] == ["CIFAR-10, ResNet-50", "Mendeley V2, ResNet-50"]
     assert exceptions(BY_TITLE["Confident"]) is None, "the paper prints no row without pruning"
 
 

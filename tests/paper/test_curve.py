@@ -1,4 +1,4 @@
-"""The curves of quality against computing, from records."""
+"""The curves of quality against compute, from records."""
 
 import pytest
 

@@ -1,3 +1,8 @@
+from pathlib import Path
+
+from calibrant.errors import InvalidInput
+from calibrant.studies import read_records
+from calibrant.training import Recipe
 from paper.runs import group_records
 
 
@@ -13,3 +18,14 @@ def test_versions_of_an_own_method_stand_apart(make_record):
         "mine:f [mine bbbbbbbb]": [edited],
     }
     assert one.model_copy(update={"recipe": {"own_code": {"mine": ""}}}).code == "mine without a file"
+
+
+def test_recipes_of_the_committed_records_can_be_read():
+    """A record with a setting that no longer exists is compared with no control."""
+    unread = []
+    for record in read_records(Path(__file__).parents[2] / "results"):
+        try:
+            Recipe.parse(record.recipe)
+        except InvalidInput:
+            unread.append(record.label)
+    assert all("mixup 0.2" in label for label in unread), "migrate these records"
