@@ -17,9 +17,8 @@ from calibrant.decisions.shortlist import candidate_columns, candidates
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path, atomic_stream
 from calibrant.predictions import Block, Kind, Origin, Predictions, Scan, names_or_numbers, scan, table_writer
-from calibrant.predictions.columns import as_ids
+from calibrant.predictions.columns import DistinctIds, as_ids
 from calibrant.predictions.npz import calibrated_by
-from calibrant.predictions.reader import DistinctIds
 from calibrant.tables import ShownFields
 
 SHORTLIST = "shortlist"

@@ -21,9 +21,9 @@ from calibrant.deployment.log import DecisionLog
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path
 from calibrant.predictions import Kind, Predictions, Scan, names_or_numbers, prediction_files, read_table, scan
-from calibrant.predictions.columns import Labels
+from calibrant.predictions.columns import Labels, check_distinct
 from calibrant.predictions.core import RIGHT_OR_WRONG, load_part
-from calibrant.predictions.reader import FORMATS, DistinctIds
+from calibrant.predictions.reader import FORMATS
 from calibrant.predictions.table_files import table_columns
 from calibrant.scale import Executor, map_parts
 
@@ -167,7 +167,7 @@ class Stream:
         names = streams[0].extras
         joined["extras"] = {name: np.concatenate([stream.extras[name] for stream in streams]) for name in names}
         if "ids" in joined:
-            _check_distinct(joined["ids"])
+            check_distinct(joined["ids"])
         return replace(streams[0], **joined)
 
     @classmethod
@@ -203,7 +203,7 @@ class Stream:
         if label_order is not None:
             columns["label_order"] = np.asarray(label_order, dtype=np.int64)
         if ids is not None:
-            _check_distinct(columns["ids"])
+            check_distinct(columns["ids"])
         if rule.class_names == RIGHT_OR_WRONG:  # the class matters only as far as it is right; -1: not known
             predicted, true = np.ones(rows, np.int64), np.where(true < 0, -1, true == predicted)
         classes = check_labels("predicted", predicted, rows=rows, n_classes=rule.n_classes).astype(np.int64)
@@ -275,12 +275,6 @@ def _check_decisions(
         hint = f"{len(differing):,} of {len(automate):,} differ: name the rule that decided."
         got = f"{word} at confidence {confidence[row]:.6g} in row {row}"
         raise invalid("decisions", "be those of this rule", got, hint)
-
-
-def _check_distinct(ids: NDArray[Any]) -> None:
-    distinct = DistinctIds()
-    distinct.add(ids)
-    distinct.check(lambda: [ids])
 
 
 def _values(column: Any) -> NDArray[Any]:
@@ -532,7 +526,7 @@ def _classes(cells: Iterable[Any], names: tuple[str, ...], where: str, *, only_n
         return np.full(len(texts), -1)
     place = {text: number for number, text in enumerate(distinct)}
     places = np.array([place.get(text, 0) for text in texts])
-    classes = Labels(where, names, lambda: distinct, only_names=only_names).codes(distinct, places, 0)
+    classes = Labels(where, names, lambda: distinct, only_names=only_names).codes((distinct, places), 0)
     return np.where([text in empty for text in texts], -1, classes)
 
 

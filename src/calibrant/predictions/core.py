@@ -45,13 +45,10 @@ from calibrant.predictions.rows import (
     warn_if_probabilities,
 )
 from calibrant.predictions.table_files import FrameSource, arrow_table, table_writer
-from calibrant.tables import Table
 
 RIGHT_OR_WRONG = ("wrong", "right")
 """Classes of a rule for predictions of a class and a score: whether the prediction is right."""
 _PREFIX = {"logits": "logit_", "probabilities": "probability_"}
-# Rows that a notebook shows.
-_SHOWN_ROWS = 5
 
 
 @dataclass(frozen=True)
@@ -232,7 +229,6 @@ class Predictions:
         if kind not in ("confidence", "score"):
             raise invalid("kind", "be 'confidence' or 'score'", repr(kind))
         answers = as_array("predicted", predicted)
-        rows = len(answers)
         labels = [answers]
         if targets is not None:
             labels.append(as_array("targets", targets))
@@ -241,35 +237,16 @@ class Predictions:
             names = as_class_names(classes, len(classes))
         elif all(column.dtype.kind in "USTO" for column in labels):
             names = tuple(sorted({str(label) for column in labels for label in column.tolist()}))
-        if names is None:
-            if any(column.dtype.kind not in "iu" for column in labels):
-                got = " and ".join(f"dtype {column.dtype}" for column in labels)
-                raise invalid("predicted and targets", "be names of classes, or class numbers, in both", got)
+        if names is not None:
+            count = len(names)
+        elif all(column.dtype.kind in "iu" for column in labels):
             count = max(1, *(int(column.max(initial=0)) for column in labels)) + 1
         else:
-            count = len(names)
-        codes = [as_targets(labels[0], rows, count, names, name="predicted")]
-        if targets is not None:
-            codes.append(as_targets(labels[1], rows, count, names))
-        return cls._join_answers(kind, confidence, codes, as_ids(ids, rows), names, count, as_extras(extras, rows))
-
-    @classmethod
-    def _join_answers(
-        cls,
-        kind: Kind,
-        confidence: Any,
-        codes: Sequence[NDArray[np.int64]],
-        ids: NDArray[Any] | None,
-        class_names: tuple[str, ...] | None,
-        n_classes: int,
-        extras: Mapping[str, NDArray[Any]],
-    ) -> Self:
-        """Put predicted classes, their scores and the rest together. `codes` are of predicted and of true classes."""
-        answers = codes[0]
-        scores, precision = as_top_scores(confidence, kind, len(answers))
-        targets = codes[-1]  # without targets nothing reads them
-        self = cls._join(kind, precision, scores[:, None], targets, ids, class_names, extras)
-        self._answers, self._n_answers, self._unlabelled = answers, n_classes, len(codes) == 1
+            got = " and ".join(f"dtype {column.dtype}" for column in labels)
+            raise invalid("predicted and targets", "be names of classes, or class numbers, in both", got)
+        answers = as_targets(answers, len(answers), count, names, name="predicted")
+        self = cls._make(kind, confidence, labels[-1], ids, names, extras, answers=answers, n_answers=count)
+        self._unlabelled = targets is None
         return self
 
     def _with(self, **changed: Any) -> Self:
@@ -298,7 +275,7 @@ class Predictions:
             class_names: Names of the classes, in the order wanted.
         """
         request = Request(kind, check_columns(columns), class_names)
-        return cls._load(opened_scan(FrameSource(arrow_table(frame), request), class_names), mmap=False)
+        return cls._load(opened_scan([FrameSource(arrow_table(frame), request)], class_names), mmap=False)
 
     @classmethod
     def _make(
@@ -309,20 +286,25 @@ class Predictions:
         ids: Any,
         class_names: Any,
         extras: Any,
+        *,
         precision: Precision | None = None,
+        answers: NDArray[np.int64] | None = None,
+        n_answers: int = 0,
     ) -> Self:
-        """Check all parts and put them together. Pass `precision` if it is not that of the scores."""
-        values, own_precision = as_scores(kind, scores, kind)
-        rows, classes = values.shape
-        self = cls._join(
-            kind,
-            precision or own_precision,
-            values,
-            as_targets(targets, rows, classes, as_class_names(class_names, classes)),
-            as_ids(ids, rows),
-            as_class_names(class_names, classes),
-            as_extras(extras, rows),
-        )
+        """Check all parts and put them together.
+
+        Pass `precision` if it is not that of the scores. `answers` are the predicted classes, for a class and a score.
+        """
+        if answers is None:
+            values, own_precision = as_scores(kind, scores, kind)
+            classes = values.shape[1]
+        else:
+            top, own_precision = as_top_scores(scores, kind, len(answers))
+            values, classes = top[:, None], n_answers
+        rows, names = len(values), as_class_names(class_names, classes)
+        targets, ids, extras = as_targets(targets, rows, classes, names), as_ids(ids, rows), as_extras(extras, rows)
+        self = cls._join(kind, precision or own_precision, values, targets, ids, names, extras)
+        self._answers, self._n_answers = answers, n_answers
         _ = self._rows  # reads the scores, which checks their values
         if kind == "logits":
             warn_if_probabilities(values, stacklevel=4)
@@ -713,35 +695,14 @@ class Predictions:
     @classmethod
     def _load(cls, opened: Scan, *, mmap: bool) -> Self:
         content = load_content(opened, mmap=mmap)
-        if content.predicted is not None:
-            codes, names, rows = (content.predicted, content.targets), opened.class_names, len(content.predicted)
-            ids, extras = as_ids(content.ids, rows), as_extras(content.extras, rows)
-            scores = content.scores[:][:, 0]
-            return cls._join_answers(opened.kind, scores, codes, ids, names, opened.n_classes, extras)
         parts = content.scores, content.targets, content.ids, opened.class_names, content.extras
-        if mmap:
+        if isinstance(content.scores, OnDisk):
             return cls._join(opened.kind, opened.precision, *parts)
-        return cls._make(opened.kind, *parts, opened.precision)
-
-    def _repr_html_(self) -> str:
-        """Show the size and the first rows. Only these rows are read, because a large set may be on disk."""
-        part = slice(0, _SHOWN_ROWS)
-        names = names_or_numbers(self._class_names, self.n_classes)
-        rows: list[tuple[object, ...]] = []
-        if self._answers is None:
-            probabilities = probabilities_of(self._scores[part], self._kind)
-            answers, tops = probabilities.argmax(axis=1), probabilities.max(axis=1)
-        else:
-            answers, tops = self._answers[part], self.confidence[part]
-        for row, (target, predicted, top) in enumerate(zip(self._targets[part], answers, tops, strict=True)):
-            right = "yes" if predicted == target else "no"
-            shown = names[target]
-            if self._unlabelled:
-                shown = right = "-"
-            rows.append((row, shown, names[predicted], f"{top:.4f}", right))
-        if len(self) > _SHOWN_ROWS:
-            rows.append((f"{len(self) - _SHOWN_ROWS:,} more", "", "", "", ""))
-        return Table(repr(self), rows, ("row", "target", "predicted", "confidence", "right")).html()
+        if content.predicted is None:
+            return cls._make(opened.kind, *parts, precision=opened.precision)
+        top, *others = parts
+        answers = content.predicted
+        return cls._make(opened.kind, top[:, 0], *others, answers=answers, n_answers=opened.n_classes)
 
 
 def load_part(part: Scan, *, mmap: bool = False) -> Predictions:
@@ -763,7 +724,7 @@ def in_order_of(class_names: tuple[str, ...] | None, predictions: Predictions, *
         predictions.ids,
         names_or_numbers(class_names, predictions.n_classes),
         predictions.extras,
-        predictions.precision,
+        precision=predictions.precision,
     )
     ordered.origin = predictions.origin
     return ordered

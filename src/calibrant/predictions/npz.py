@@ -341,12 +341,14 @@ class NpzSource(PredictionSource):
             if scores:
                 streams[self._name] = _rows(archive, self._name, step)
             for start in range(0, rows, step):
-                columns = {name: next(stream) for name, stream in streams.items()}
+                columns: dict[str, Any] = {name: next(stream) for name, stream in streams.items()}
                 block_scores = None
                 if scores:
                     block_scores = columns.pop(self._name).astype(self.dtype, copy=False).reshape(-1, classes)
-                labels = {name: _coded(name, columns.pop(name)) for name in self.layout.labels if name in columns}
-                yield RawBlock(min(step, rows - start), block_scores, labels, columns)
+                for name in self.layout.labels:
+                    if name in columns:
+                        columns[name] = _coded(name, columns[name])
+                yield RawBlock(min(step, rows - start), columns, block_scores)
 
 
 def _coded(name: str, values: NDArray[Any]) -> Coded:

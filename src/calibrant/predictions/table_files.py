@@ -30,6 +30,7 @@ from calibrant.predictions.columns import (
 from calibrant.predictions.readings import Layout, Request, first_repeated, layout
 from calibrant.predictions.rows import (
     SUM_TOLERANCE,
+    Precision,
     both_classes,
     decimals_of,
     refuse_scores,
@@ -62,6 +63,8 @@ _BAD_ROW = re.compile(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got
 
 class _TableSource(PredictionSource):
     """Predictions in one file: a row per case, a column per class."""
+
+    precision: Precision
 
     def __init__(self, path: Path) -> None:
         self.where = str(path)
@@ -105,17 +108,17 @@ class _TableSource(PredictionSource):
         raise NotImplementedError
 
     def _block(self, batch: Any, start: int, names: Sequence[str], *, scores: bool) -> RawBlock:
-        block = RawBlock(batch.num_rows)
-        if scores:
-            block = replace(block, scores=self._both_classes(self._scores(batch, start), start))
+        columns: dict[str, Any] = {}
         for name in names:
             if name in self.layout.labels:
-                block.labels[name] = _encode(self._whole(batch, name, start))
+                columns[name] = _encode(self._whole(batch, name, start))
             elif name == self.layout.id:
-                block.columns[name] = _values(self._whole(batch, name, start))
+                columns[name] = _values(self._whole(batch, name, start))
             else:
-                block.columns[name] = _values(batch.column(name))
-        return block
+                columns[name] = _values(batch.column(name))
+        if not scores:
+            return RawBlock(batch.num_rows, columns)
+        return RawBlock(batch.num_rows, columns, self._both_classes(self._scores(batch, start), start))
 
     def _both_classes(self, scores: NDArray[Any], start: int) -> NDArray[Any]:
         """Add the other class to the scores of one of two."""
