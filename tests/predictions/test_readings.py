@@ -49,6 +49,41 @@ def test_a_class_number_in_the_name_of_the_only_column_is_that_class(column, pre
     assert found.predicted.tolist() == predicted
 
 
+@pytest.mark.parametrize(
+    ("column", "labels", "names", "probabilities"),
+    [
+        ("p_spam", ["spam", "spam"], ("not spam", "spam"), [0.8, 0.3]),
+        ("prob_1", [1, 1], None, [0.8, 0.3]),
+        ("prob_1", [0, 0], None, [0.8, 0.3]),
+        ("p_0", [1, 1], None, [0.2, 0.7]),
+    ],
+)
+def test_one_column_of_two_classes_of_which_one_occurs(column, labels, names, probabilities):
+    found = Predictions.from_frame(pd.DataFrame({column: [0.8, 0.3], "label": labels}))
+    assert found.class_names == names
+    assert found.probabilities[:, 1].tolist() == pytest.approx(probabilities)
+    own = names or ("0", "1")
+    assert [own[k] for k in found.targets] == list(map(str, labels))
+
+
+@pytest.mark.parametrize(
+    ("column", "label", "flags"),
+    [
+        ("probability", "yes", ["--positive yes. If not, name the other class: --positive CLASS"]),
+        ("probability", 1, ["the score of '0': --positive 0", "the score of '1': --positive 1"]),
+        ("p_value", "manual check", ["the score of 'manual check': --positive 'manual check'", "--positive value"]),
+    ],
+)
+def test_one_column_and_one_label_that_do_not_name_the_class_are_refused_with_the_flags(column, label, flags):
+    frame = pd.DataFrame({column: [0.8, 0.3], "label": [label, label]})
+    with pytest.raises(InvalidInput) as caught:
+        Predictions.from_frame(frame)
+    assert all(flag in str(caught.value) for flag in flags)
+    found = Predictions.from_frame(frame, columns={"positive": str(label)})
+    assert (found.class_names or ("0", "1"))[1] == str(label)
+    assert found.targets.tolist() == [1, 1]
+
+
 def test_columns_named_like_the_labels_need_no_labels_if_the_classes_are_known():
     frame = pd.DataFrame({"cat": [0.9], "dog": [0.1], "age": [3], "y": ["cat"]})
     found = Predictions.from_frame(frame, kind="probabilities", class_names=["dog", "cat"])

@@ -371,7 +371,7 @@ def _read_decisions(path: Path, executor: Executor | None, wanted: set[str] | No
     parts = [part.absolute() for part in prediction_files(path)]
     if executor is not None:
         executor.check_shared(parts[0], parts[-1])
-    if parts[0].suffix.lower() not in (".csv", ".parquet") or "decision" not in table_columns(parts[0]):
+    if parts[0].suffix.lower() not in (".csv", ".tsv", ".parquet") or "decision" not in table_columns(parts[0]):
         return {}
     whole: dict[str, list[Any]] = {}
     for number, table in enumerate(map_parts(partial(read_table, wanted=wanted), parts, executor)):
