@@ -111,14 +111,17 @@ class Predictions:
     ([0.9, 0.6], [True, False])
     """
 
-    _kind: Kind
-    _precision: Precision
+    kind: Kind
+    """What the scores are: "logits", "probabilities", or of the predicted class alone "confidence" or "score"."""
+    precision: Precision
+    """Type of the scores as they were passed."""
+    class_names: tuple[str, ...] | None
+    """One name per class, or None."""
     _scores: NDArray[Any] | OnDisk
     _targets: NDArray[np.int64]
     _answers: NDArray[np.int64] | None = None  # the predicted classes, for a class and a score
     _unlabelled: bool = False
     _ids: NDArray[Any] | Callable[[], NDArray[Any]] | None
-    _class_names: tuple[str, ...] | None
     _n_answers: int
     _extras: Mapping[str, NDArray[Any]]
     origin: Origin = Origin()
@@ -158,15 +161,10 @@ class Predictions:
         class_names: Sequence[str] | Mapping[Any, str] | None = None,
         extras: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Make predictions from scores after the softmax.
+        """Make predictions from scores after the softmax, shape (n, K). Other arguments are those of `from_logits`.
 
-        Args:
-            probabilities: Shape (n, K), not negative; rows sum to 1 within 1e-4 (float16: 1e-3, bfloat16: 5e-3).
-                They are used as they are, never renormalised.
-            targets: As in `from_logits`, like `ids`, `class_names` and `extras`.
-            ids: See `targets`.
-            class_names: See `targets`.
-            extras: See `targets`.
+        Probabilities are not negative, and rows sum to 1 within 1e-4 (float16: 1e-3, bfloat16: 5e-3). They are used as
+        they are, never renormalised.
         """
         return cls._make("probabilities", probabilities, targets, ids, class_names, extras)
 
@@ -183,13 +181,8 @@ class Predictions:
     ) -> Self:
         """Make predictions of two classes from one score per row, that of class 1.
 
-        Args:
-            scores: Shape (n,) or (n, 1): the logit of class 1 (class 0 gets 0) or its probability.
-            targets: Shape (n,), 0 or 1.
-            kind: "logits" or "probabilities". It is never guessed.
-            ids: As in `from_logits`.
-            class_names: Names of class 0 and class 1.
-            extras: As in `from_logits`.
+        `scores` have the shape (n,) or (n, 1). `kind` says whether they are logits (class 0 gets 0) or probabilities.
+        Other arguments are those of `from_logits`.
 
         >>> Predictions.from_binary([0.2, 0.9], [0, 1], kind="probabilities").probabilities.round(1).tolist()
         [[0.8, 0.2], [0.1, 0.9]]
@@ -323,27 +316,22 @@ class Predictions:
     ) -> Self:
         """Put checked parts together."""
         self = cls.__new__(cls)
-        self._kind, self._precision, self._scores = kind, precision, scores
-        self._targets, self._ids, self._class_names, self._extras = targets, ids, class_names, extras
+        self.kind, self.precision, self._scores = kind, precision, scores
+        self._targets, self._ids, self.class_names, self._extras = targets, ids, class_names, extras
         return self
 
     @cached_property
     def _rows(self) -> Rows:
         if self._answers is not None:
             confidence = self._scores[:][:, 0].astype(np.float64)
-            return Rows(self._kind, confidence, self._answers, np.full(len(self), np.nan)).frozen()
-        return check_rows(self._scores, self._targets, self._kind, self._precision)
+            return Rows(self.kind, confidence, self._answers, np.full(len(self), np.nan)).frozen()
+        return check_rows(self._scores, self._targets, self.kind, self.precision)
 
     def __len__(self) -> int:
         return int(self._scores.shape[0])
 
     def __repr__(self) -> str:
-        return f"Predictions({len(self)} rows, {self.n_classes} classes, from {self._kind} in {self._precision})"
-
-    @property
-    def kind(self) -> Kind:
-        """What the scores are: "logits", "probabilities", or of the predicted class alone "confidence" or "score"."""
-        return self._kind
+        return f"Predictions({len(self)} rows, {self.n_classes} classes, from {self.kind} in {self.precision})"
 
     @property
     def has_all_classes(self) -> bool:
@@ -356,11 +344,6 @@ class Predictions:
             raise InvalidInput(
                 f"{what} needs the scores of all classes, and these predictions have that of the predicted class alone."
             )
-
-    @property
-    def precision(self) -> Precision:
-        """Type of the scores as they were passed."""
-        return self._precision
 
     @property
     def scores(self) -> NDArray[Any]:
@@ -399,11 +382,6 @@ class Predictions:
         return self._ids
 
     @property
-    def class_names(self) -> tuple[str, ...] | None:
-        """One name per class, or None."""
-        return self._class_names
-
-    @property
     def extras(self) -> Mapping[str, NDArray[Any]]:
         """Other columns by name, one number or string per row; read-only."""
         return MappingProxyType(self._extras)
@@ -432,7 +410,7 @@ class Predictions:
     @property
     def logits(self) -> NDArray[Any]:
         """The logits as passed. Predictions made from probabilities have none and raise an error."""
-        if self._kind == "logits":
+        if self.kind == "logits":
             return self.scores
         raise InvalidInput("These predictions were made from probabilities and have no logits. Use as_logits.")
 
@@ -443,12 +421,12 @@ class Predictions:
         [[0.0, -744.4]]
         """
         self.require_all_classes("This")
-        return logits_of(self.scores, self._kind, self._precision)
+        return logits_of(self.scores, self.kind, self.precision)
 
     def right_or_wrong_logits(self) -> NDArray[np.float64]:
         """For a class and a score: two logits per row, of "the prediction is wrong" and "it is right"."""
         top = self.confidence
-        if self._kind == "score":
+        if self.kind == "score":
             # A softmax of large scores would be 1 for all of them. Beyond 10 only the logarithm grows.
             size = np.abs(top)
             top = np.where(size <= 10.0, top, np.sign(top) * (10.0 + np.log1p(np.maximum(size - 10.0, 0.0))))
@@ -461,50 +439,45 @@ class Predictions:
         Rules and monitors that treat all classes alike need no more, and later cases may have any classes.
         Predictions with scores of all classes are returned as they are.
         """
-        if self._answers is None or self._class_names == RIGHT_OR_WRONG:
+        if self._answers is None or self.class_names == RIGHT_OR_WRONG:
             return self
         right = np.ones(len(self), np.int64)
         targets = right
         if self.has_targets:
             targets = self.correct.astype(np.int64)
-        return self._with(_answers=right, _targets=targets, _n_answers=2, _class_names=RIGHT_OR_WRONG)
+        return self._with(_answers=right, _targets=targets, _n_answers=2, class_names=RIGHT_OR_WRONG)
 
     def recoded(self, class_names: Sequence[str]) -> Self:
         """For a class and a score: the same rows with classes in the order of these names; others come after them."""
-        own = names_or_numbers(self._class_names, self.n_classes)
+        own = names_or_numbers(self.class_names, self.n_classes)
         names = (*class_names, *(name for name in own if name not in class_names))
         places = np.asarray([names.index(name) for name in own])
         answers, targets = places[self.predicted], places[self._targets]
-        return self._with(_answers=answers, _targets=targets, _n_answers=len(names), _class_names=names)
+        return self._with(_answers=answers, _targets=targets, _n_answers=len(names), class_names=names)
 
     def with_confidence(self, confidence: Any) -> Self:
         """Return the same rows with other confidences of the predicted classes."""
         scores, precision = as_top_scores(confidence, "confidence", len(self))
-        return self._with(_kind="confidence", _scores=scores[:, None], _precision=precision)
+        return self._with(kind="confidence", _scores=scores[:, None], precision=precision)
 
     def with_logits(self, logits: Any) -> Self:
         """Return the same rows, targets, ids, class names and extras with other scores, which are logits."""
-        return self.from_logits(logits, self._targets, ids=self.ids, class_names=self._class_names, extras=self._extras)
+        return self.from_logits(logits, self._targets, ids=self.ids, class_names=self.class_names, extras=self._extras)
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
         """All probabilities as a new float64 array of shape (n, K). Use `chunks` for sets too large for that."""
         self.require_all_classes("This")
-        return probabilities_of(self._scores[:], self._kind)
+        return probabilities_of(self._scores[:], self.kind)
 
     def chunks(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         """Yield a slice of row numbers and the float64 probabilities of these rows, until all rows are done.
 
-        The arrays may be written to. A file opened with `mmap` is read once: rows are checked at the same time.
+        The arrays may be written to.
         """
         self.require_all_classes("This")
-        known: Rows | None = self.__dict__.get("_rows")
-        found = known or Rows.of(self._kind, len(self))
-        for part, rows, probabilities in self.walk():
-            if known is None:
-                found.fill(part, rows)
+        for part, _, probabilities in self.walk():
             yield part, probabilities
-        self.__dict__["_rows"] = found.frozen()
 
     def walk(self) -> Iterator[tuple[slice, Rows, NDArray[np.float64]]]:
         """Yield what `chunks` yields, with the numbers of each row, and keep nothing.
@@ -519,10 +492,10 @@ class Predictions:
         for part in chunks(len(self), self.n_classes):
             chunk = load_chunk(self._scores, part)
             if known is None:
-                rows = read_chunk(chunk, self._targets, self._kind, self._precision, part)
+                rows = read_chunk(chunk, self._targets, self.kind, self.precision, part)
             else:
                 rows = known.subset(part)
-            yield part, rows, probabilities_of(chunk, self._kind)
+            yield part, rows, probabilities_of(chunk, self.kind)
 
     def subset(self, mask: Any) -> Self:
         """Select rows by a boolean mask, or by row numbers in the order wanted.
@@ -599,22 +572,22 @@ class Predictions:
         if suffix == ".npz":
             self._save_npz(path)
             return
-        if self._kind == "probabilities" and self._precision in ("float16", "bfloat16"):
+        if self.kind == "probabilities" and self.precision in ("float16", "bfloat16"):
             # Read back as float64 they would have to meet its tolerance, which rounding to half precision breaks.
             raise invalid("path", "end in .npz for half-precision probabilities", str(path))
         self._save_table(path, suffix)
 
     def _save_npz(self, path: str | Path) -> None:
         """Write uncompressed arrays, so that a reader can leave them on disk."""
-        arrays: dict[str, Any] = {self._kind: self.scores, "targets": self.targets}
+        arrays: dict[str, Any] = {self.kind: self.scores, "targets": self.targets}
         if self._answers is not None:
-            arrays |= {self._kind: self.scores[:, 0], "predicted": self._answers}
+            arrays |= {self.kind: self.scores[:, 0], "predicted": self._answers}
         ids = self.ids
         if ids is not None:
             arrays["ids"] = ids
-        if self._class_names is not None:
-            arrays["class_names"] = np.asarray(self._class_names)
-        if self._precision == "bfloat16":
+        if self.class_names is not None:
+            arrays["class_names"] = np.asarray(self.class_names)
+        if self.precision == "bfloat16":
             arrays["precision"] = np.asarray("bfloat16")  # NumPy stores it as float32
         if self.origin.calibrated_by is not None:
             arrays[CALIBRATED_BY] = np.asarray(self.origin.calibrated_by)
@@ -627,10 +600,10 @@ class Predictions:
 
     def _save_table(self, path: str | Path, suffix: str) -> None:
         """Write one column per class. The target is the name of the class, or its number if classes have no names."""
-        names = names_or_numbers(self._class_names, self.n_classes)
-        headings = [f"{_PREFIX.get(self._kind)}{name}" for name in names]
+        names = names_or_numbers(self.class_names, self.n_classes)
+        headings = [f"{_PREFIX.get(self.kind)}{name}" for name in names]
         if self._answers is not None:
-            headings = [self._kind]
+            headings = [self.kind]
         targets = self._labels(self.targets)
         ids = self.ids
         parts = list(chunks(len(self), len(headings)))
@@ -657,9 +630,9 @@ class Predictions:
 
     def _labels(self, codes: NDArray[np.int64]) -> NDArray[Any]:
         """Names of classes, or their numbers if they have no names."""
-        if self._class_names is None:
+        if self.class_names is None:
             return codes
-        labels: NDArray[Any] = np.asarray(self._class_names, dtype=object)[codes]
+        labels: NDArray[Any] = np.asarray(self.class_names, dtype=object)[codes]
         return labels
 
     @classmethod

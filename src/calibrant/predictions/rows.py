@@ -208,11 +208,6 @@ class Rows:
     # logarithm costs as much as everything else.
     of_target: NDArray[np.float64]
 
-    @classmethod
-    def of(cls, kind: Kind, rows: int) -> Self:
-        """Allocate arrays for some rows, to be filled."""
-        return cls(kind, np.empty(rows), np.empty(rows, dtype=np.int64), np.empty(rows))
-
     @cached_property
     def nll(self) -> NDArray[np.float64]:
         """Minus the log probability of the target, float64, infinite if that probability is 0; read-only."""
@@ -224,11 +219,6 @@ class Rows:
         np.negative(nll, out=nll)
         nll.flags.writeable = False
         return nll
-
-    def fill(self, part: slice, found: "Rows") -> None:
-        """Copy the numbers of some rows to their place."""
-        self.confidence[part], self.predicted[part] = found.confidence, found.predicted
-        self.of_target[part] = found.of_target
 
     def subset(self, rows: NDArray[Any] | slice) -> Self:
         """Select some rows."""
@@ -284,14 +274,17 @@ def load_chunk(scores: "NDArray[Any] | OnDisk", part: slice) -> NDArray[Any]:
 
 def check_rows(scores: "NDArray[Any] | OnDisk", targets: NDArray[np.int64], kind: Kind, precision: Precision) -> Rows:
     """Check every row and compute the numbers of `Rows`."""
-    rows, classes = scores.shape
-    found = Rows.of(kind, rows)
 
-    def one(part: slice) -> None:
-        found.fill(part, read_chunk(load_chunk(scores, part), targets, kind, precision, part))
+    def one(part: slice) -> Rows:
+        return read_chunk(load_chunk(scores, part), targets, kind, precision, part)
 
-    share(one, list(chunks(rows, classes)))
-    return found.frozen()
+    found = share(one, list(chunks(*scores.shape)))
+    return Rows(
+        kind,
+        np.concatenate([rows.confidence for rows in found], dtype=np.float64),
+        np.concatenate([rows.predicted for rows in found], dtype=np.int64),
+        np.concatenate([rows.of_target for rows in found], dtype=np.float64),
+    ).frozen()
 
 
 def read_chunk(chunk: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision, part: slice) -> Rows:
