@@ -1,6 +1,5 @@
 """`Predictions`: scores and targets of one model on one set of rows, checked once."""
 
-import copy
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -243,12 +242,9 @@ class Predictions:
         return self
 
     def _with(self, **changed: Any) -> Self:
-        """The same predictions with some attributes changed, which the caller has checked."""
-        same = copy.copy(self)
-        for name in ("_rows", "correct"):
-            same.__dict__.pop(name, None)
-        same.__dict__.update(changed)
-        return same
+        """The same predictions with some parts changed, which the caller has checked."""
+        same = {name: part for name, part in self.__dict__.items() if name not in ("_rows", "correct")}
+        return self._of(**(same | changed))
 
     @classmethod
     def from_frame(
@@ -295,29 +291,27 @@ class Predictions:
             top, own_precision = as_top_scores(scores, kind, len(answers))
             values, classes = top[:, None], n_answers
         rows, names = len(values), as_class_names(class_names, classes)
-        targets, ids, extras = as_targets(targets, rows, classes, names), as_ids(ids, rows), as_extras(extras, rows)
-        self = cls._join(kind, precision or own_precision, values, targets, ids, names, extras)
-        self._answers, self._n_answers = answers, n_answers
+        self = cls._of(
+            kind=kind,
+            precision=precision or own_precision,
+            class_names=names,
+            _scores=values,
+            _targets=as_targets(targets, rows, classes, names),
+            _ids=as_ids(ids, rows),
+            _extras=as_extras(extras, rows),
+            _answers=answers,
+            _n_answers=n_answers,
+        )
         _ = self._rows  # reads the scores, which checks their values
         if kind == "logits":
             warn_if_probabilities(values, stacklevel=4)
         return self
 
     @classmethod
-    def _join(
-        cls,
-        kind: Kind,
-        precision: Precision,
-        scores: NDArray[Any] | OnDisk,
-        targets: NDArray[np.int64],
-        ids: NDArray[Any] | Callable[[], NDArray[Any]] | None,
-        class_names: tuple[str, ...] | None,
-        extras: Mapping[str, NDArray[Any]],
-    ) -> Self:
+    def _of(cls, **parts: Any) -> Self:
         """Put checked parts together."""
         self = cls.__new__(cls)
-        self.kind, self.precision, self._scores = kind, precision, scores
-        self._targets, self._ids, self.class_names, self._extras = targets, ids, class_names, extras
+        self.__dict__.update(parts)
         return self
 
     @cached_property
@@ -668,14 +662,15 @@ class Predictions:
     @classmethod
     def _load(cls, opened: Scan, *, mmap: bool) -> Self:
         content = load_content(opened, mmap=mmap)
-        parts = content.scores, content.targets, content.ids, opened.class_names, content.extras
-        if isinstance(content.scores, OnDisk):
-            return cls._join(opened.kind, opened.precision, *parts)
+        scores = content.scores
+        if isinstance(scores, OnDisk):
+            names = {"kind": opened.kind, "precision": opened.precision, "class_names": opened.class_names}
+            beside = {"_targets": content.targets, "_ids": content.ids, "_extras": content.extras}
+            return cls._of(**names, **beside, _scores=scores)
+        rest = content.targets, content.ids, opened.class_names, content.extras
         if content.predicted is None:
-            return cls._make(opened.kind, *parts, precision=opened.precision)
-        top, *others = parts
-        answers = content.predicted
-        return cls._make(opened.kind, top[:, 0], *others, answers=answers, n_answers=opened.n_classes)
+            return cls._make(opened.kind, scores, *rest, precision=opened.precision)
+        return cls._make(opened.kind, scores[:, 0], *rest, answers=content.predicted, n_answers=opened.n_classes)
 
 
 def load_part(part: Scan, *, mmap: bool = False) -> Predictions:
