@@ -204,6 +204,10 @@ def test_lists_in_place_of_targets_or_ids_are_refused_by_name(column, tmp_path):
     parquet.write_table(table, path)
     with pytest.raises(InvalidInput, match=f"column '{column}' must have one number, text or date per row, got list"):
         Predictions.load(path)
+    if column == "target":  # one column of scores: labels are read to find the classes
+        parquet.write_table(pa.table({"probability": [0.5], "target": [["a"]]}), path)
+        with pytest.raises(InvalidInput, match="column 'target' must have one number"):
+            Predictions.load(path)
 
 
 def test_a_folder_or_a_pattern_of_parquet_files_is_read_as_one(parts, block):

@@ -69,7 +69,11 @@ def test_one_column_of_two_classes_of_which_one_occurs(column, labels, names, pr
 @pytest.mark.parametrize(
     ("column", "label", "flags"),
     [
-        ("probability", "yes", ["--positive yes. If not, name the other class: --positive CLASS"]),
+        (
+            "probability",
+            "yes",
+            ["the score of 'yes': --positive yes. If not, name the other class so"],
+        ),
         ("probability", 1, ["the score of '0': --positive 0", "the score of '1': --positive 1"]),
         ("p_value", "manual check", ["the score of 'manual check': --positive 'manual check'", "--positive value"]),
     ],
@@ -82,6 +86,23 @@ def test_one_column_and_one_label_that_do_not_name_the_class_are_refused_with_th
     found = Predictions.from_frame(frame, columns={"positive": str(label)})
     assert (found.class_names or ("0", "1"))[1] == str(label)
     assert found.targets.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "answers", "flags"),
+    [
+        (["cat", "dog"], ["cat", "cat"], ["--positive cat", "--positive dog", "--columns 'predicted=my answer'"]),
+        (["cat", "cat"], ["cat", "cow"], ["--positive cat", "--columns 'predicted=my answer'"]),
+        (["cat", "cow"], ["cat", "cow"], ["--columns 'predicted=my answer'"]),
+    ],
+)
+def test_the_column_of_the_predicted_class_is_found_for_the_message(labels, answers, flags):
+    frame = pd.DataFrame({"my answer": answers, "confidence": [0.8, 0.3], "label": labels, "note": ["x", "y"]})
+    with pytest.raises(InvalidInput) as caught:
+        Predictions.from_frame(frame)
+    assert all(flag in str(caught.value) for flag in flags), str(caught.value)
+    assert "note" not in str(caught.value).partition("Choose one")[2]
+    assert Predictions.from_frame(frame, columns={"predicted": "my answer"}).kind == "confidence"
 
 
 def test_columns_named_like_the_labels_need_no_labels_if_the_classes_are_known():

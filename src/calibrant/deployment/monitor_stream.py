@@ -464,17 +464,16 @@ def _read_automate(table: dict[str, list[Any]], where: str) -> list[bool]:
 
 
 def _read_lists(cells: list[Any], class_names: tuple[str, ...], rule: RoutingRule, where: str) -> list[list[int]]:
-    """Numbers of the classes that were listed for each case: cells are lists, JSON lists or empty.
+    """Numbers of the classes that were listed for each case: cells are JSON lists or empty.
 
     Candidates of a class and a score may be classes that no case has; these are left out.
     """
     numbers = {name: number for number, name in enumerate(class_names)}
     lists = []
     for row, cell in enumerate(cells):
-        names = cell or []
-        if isinstance(names, str):
-            with suppress(ValueError):
-                names = json.loads(names)
+        names: Any = cell or []
+        with suppress(ValueError):
+            names = json.loads(cell or "[]")
         known = isinstance(names, list) and [numbers[str(name)] for name in names if str(name) in numbers]
         if not isinstance(known, list) or (len(known) < len(names) and rule.class_names != RIGHT_OR_WRONG):
             raise invalid(where, "be lists of class names of the rule", f"{str(cell)[:40]!r} in row {row}")

@@ -12,6 +12,7 @@ If a table fits several forms, the error lists them with the flag that chooses e
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -334,18 +335,33 @@ class TableReading:
             classes.add(named)
         if labels and labels <= _ZERO_AND_ONE:
             classes = _ZERO_AND_ONE
-        flags = {name: f"--positive {shlex.quote(name)}" for name in sorted(classes)}
-        if len(classes) == 2:
-            return self._several({f"{heading!r} is the score of {name!r}": flag for name, flag in flags.items()})
-        if len(classes) == 1:
-            (label,) = classes
-            hint = f"If {heading!r} is its score: {flags[label]}. If not, name the other class: --positive CLASS."
-            return invalid(f"{self.where}: labels", "be of two classes", f"{label!r} in every row", hint)
+        ways = {}
+        if len(classes) <= 2:
+            for name in sorted(classes):
+                ways[f"{heading!r} is the score of {name!r}"] = f"--positive {shlex.quote(name)}"
+        for name in self._answers(labels):
+            ways[f"{heading!r} is the score of the class in {name!r}"] = f"--columns {shlex.quote(f'predicted={name}')}"
+        if len(ways) > 1:
+            return self._several(ways)
         hint = (
             f"If {heading!r} is the score of one of two classes, name that class: --positive CLASS. If it is that of a "
             "predicted class, name the column of that class: --columns predicted=COLUMN."
         )
+        for text, flag in ways.items():
+            hint = f"If {text}: {flag}."
+        if len(classes) == 1:
+            hint += " If not, name the other class so."
+            return invalid(f"{self.where}: labels", "be of two classes", f"{min(labels)!r} in every row", hint)
         return invalid(self.where, "have scores for at least two classes", shortened(self.header, 12), hint)
+
+    def _answers(self, labels: set[str]) -> list[str]:
+        """Columns that may hold the predicted class: text of which some is a label."""
+        answers = []
+        for name in self.others:
+            with suppress(InvalidInput):  # of Parquet: a list, or a missing value
+                if not self.is_number(name) and not labels.isdisjoint(self.labels_in(name)):
+                    answers.append(name)
+        return answers
 
     def _class_and_score(self) -> Layout:
         """A predicted class and its score."""

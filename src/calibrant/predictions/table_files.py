@@ -290,9 +290,7 @@ class ParquetSource(_TableSource):
         plain = tuple(name for name in self.layout.extras if _is_plain(self._types[name]))
         self.layout = replace(self.layout, extras=plain)
         for name in self.layout.beside_scores:
-            if not _is_plain(self._types[name]):
-                rule = "have one number, text or date per row"
-                raise invalid(f"{self.where}: column {name[:40]!r}", rule, f"{self._types[name]}")
+            self._require_plain(name)
         for name in self.layout.headings:
             if not self._is_number(name):
                 raise invalid(f"{self.where}: scores", "be numbers", f"a column {name[:40]!r} of {self._types[name]}")
@@ -300,6 +298,16 @@ class ParquetSource(_TableSource):
         if {self._types[name] for name in self.layout.headings} == {pa.float32()} and self.layout.positive is None:
             self.precision = "float32"
         self.dtype = np.dtype(self.precision)
+
+    def _require_plain(self, column: str) -> None:
+        if not _is_plain(self._types[column]):
+            rule = "have one number, text or date per row"
+            raise invalid(f"{self.where}: column {column[:40]!r}", rule, f"{self._types[column]}")
+
+    def labels_in(self, column: str) -> set[str]:
+        """Return the distinct values of a column as text."""
+        self._require_plain(column)
+        return super().labels_in(column)
 
     def _is_number(self, column: str) -> bool:
         kind = self._types[column]
@@ -557,8 +565,8 @@ def table_columns(path: Path) -> list[str]:
 def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, list[Any]]:
     """Read a small `.csv` or `.parquet` table that is not predictions, such as decisions, labels, groups or costs.
 
-    Without `wanted`, all columns are read. Columns of CSV are text. Lists of texts are read from Parquet; other lists
-    and bytes are left out. Equal values are one object.
+    Without `wanted`, all columns are read. Columns of CSV are text. Lists and bytes in Parquet are left out. Equal
+    values are one object.
     """
     header = table_columns(path)
     again = first_repeated(header)
@@ -572,48 +580,23 @@ def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, l
                 columns[name] += batch.column(name).to_pylist()
         return columns
     with open_parquet(path) as file:
-        types = {name: file.schema_arrow.field(name).type for name in names}
-        plain = [name for name in names if _is_plain(types[name])]
-        lists = [name for name in names if pa.types.is_list(types[name]) and _is_text(types[name].value_type)]
-        needed = (file.metadata.num_rows * len(names) + _list_values(file.metadata, lists)) * _BYTES_OF_A_VALUE
+        names = [name for name in names if _is_plain(file.schema_arrow.field(name).type)]
+        needed = file.metadata.num_rows * len(names) * _BYTES_OF_A_VALUE
         hint = "Write it again in smaller parts."
         check_unfolded(str(path), needed, path.stat().st_size, hint, most=_MOST_UNFOLDED_TABLE)
-    texts = [name for name in plain if _is_text(types[name])]
-    with open_parquet(path, [*texts, *(f"{name}.list.element" for name in lists)]) as file:
-        for batch in file.iter_batches(columns=[*plain, *lists]):
-            for name in plain:
+    with open_parquet(path, names) as file:
+        for batch in file.iter_batches(columns=names):
+            for name in names:
                 distinct, places = _encode(batch.column(name))
                 columns[name] += [distinct[place] for place in places.tolist()]
-            for name in lists:
-                columns[name] += _lists_of_text(batch.column(name))
-    return {name: columns[name] for name in names if name in (*plain, *lists)}
-
-
-def _list_values(metadata: Any, names: Sequence[str]) -> int:
-    """Number of values in all cells of columns of lists."""
-    total = 0
-    for group in range(metadata.num_row_groups):
-        for number in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(number)
-            if chunk.path_in_schema.removesuffix(".list.element") in names:
-                total += chunk.num_values
-    return total
-
-
-def _lists_of_text(column: Any) -> list[list[Any]]:
-    """The cells of a column of lists; a missing cell is an empty list."""
-    column.validate(full=True)
-    distinct, places = _encode(column.flatten())
-    values = [distinct[place] for place in places.tolist()]
-    ends = np.cumsum(column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)).tolist()
-    return [values[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    return {name: columns[name] for name in names}
 
 
 @contextmanager
 def table_writer(handle: IO[bytes], suffix: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Give a function that appends rows, columns by name, to an open `.csv` or `.parquet` file.
 
-    CSV gets the shortest decimals that give the same numbers back. Parquet also takes lists of texts as cells.
+    CSV gets the shortest decimals that give the same numbers back.
     """
     writers: list[Any] = []
 
@@ -655,8 +638,5 @@ def _arrow_table(columns: Mapping[str, Any]) -> Any:
         kind = None
         if isinstance(column, np.ndarray) and column.dtype.kind in "OU":
             kind = pa.string()
-        elif isinstance(column, list) and column and isinstance(column[0], list):
-            # Not inferred: a block in which all lists are empty would get another type.
-            kind = pa.list_(pa.string())
         arrays[name] = pa.array(column, kind)
     return pa.table(arrays)
