@@ -271,7 +271,7 @@ CSV = {
     "target,logit_0,logit_1\n": "at least one row",
     "target,score\n": "at least two classes, got target, score. If 'score' .* --positive CLASS",
     "target,score\n1,0.9\n": "'score' is the score of '0': --positive 0; 'score' is the score of '1': --positive 1",
-    "label,score\nyes,0.9\n": "got 'yes' in every row. the score of 'yes': --positive yes. If not, name the other",
+    "label,score\nyes,0.9\n": "got 'yes' in every row. .* --positive yes. If not, name the other",
     "target,probability_0,probability_1\n1,0.333,0.66\n": "got 0.993 in row 0. If they were rounded",
     "targets,logit_0,logit_1\n0,1,1\n": "must have targets, got scores and targets",
     "logit_0,logit_1\n0,1\n": "must have targets, got scores and no other columns",

@@ -165,19 +165,16 @@ def as_extras(extras: Mapping[str, Any] | None, rows: int) -> dict[str, NDArray[
 def as_rows(mask: Any, rows: int) -> NDArray[Any]:
     """Check a boolean mask or integer row numbers for `subset`, and return row numbers."""
     values = as_array("mask", mask)
-    if values.dtype == bool:
-        if values.shape != (rows,):
-            raise invalid("mask", f"have shape ({rows},)", f"shape {values.shape}")
-        chosen = np.flatnonzero(values)
-    elif values.dtype.kind in "iu" and values.ndim == 1:
-        chosen = values
-        if chosen.size and (chosen.min() < 0 or chosen.max() >= rows):
-            raise invalid("mask", f"hold row numbers in 0..{rows - 1}", f"{chosen.min()}..{chosen.max()}")
-    else:
-        raise invalid("mask", "be booleans, one per row, or row numbers", f"{values.dtype} of shape {values.shape}")
-    if chosen.size == 0:
+    if values.dtype == bool and values.shape == (rows,):
+        values = np.flatnonzero(values)
+    if values.dtype.kind not in "iu" or values.ndim != 1:
+        got = f"{values.dtype} of shape {values.shape}"
+        raise invalid("mask", f"be {rows} booleans, one per row, or row numbers", got)
+    if values.size == 0:
         raise InvalidInput("mask must keep at least one row, got none.")
-    return chosen
+    if values.min() < 0 or values.max() >= rows:
+        raise invalid("mask", f"hold row numbers in 0..{rows - 1}", f"{values.min()}..{values.max()}")
+    return values
 
 
 def class_order(
@@ -354,10 +351,3 @@ def check_unfolded(
 def block_rows(columns: int) -> int:
     """Return the number of rows of a block."""
     return max(1, _BLOCK_CELLS // columns)
-
-
-def texts(values: Sequence[Any]) -> NDArray[Any]:
-    """Put Python strings into an array of objects, in which no entry takes as much memory as the longest."""
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array

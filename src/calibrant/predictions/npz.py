@@ -84,6 +84,7 @@ class Npz:
         except InvalidInput:
             self._archive.close()
             raise
+        self.names = list(self._infos)  # in the order of the file
         self._members: dict[str, Member] = {}
 
     def _list(self) -> dict[str, zipfile.ZipInfo]:
@@ -104,11 +105,6 @@ class Npz:
 
     def __exit__(self, *_: object) -> None:
         self._archive.close()
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the arrays, in the order of the file."""
-        return list(self._infos)
 
     def __contains__(self, name: str) -> bool:
         return name in self._infos
@@ -245,7 +241,10 @@ class NpzSource(PredictionSource):
             self.class_names = None
             if "class_names" in archive:
                 named = np.atleast_1d(archive.read("class_names"))
-                self.class_names = as_class_names(named, len(named) if top else self._width)
+                count = self._width
+                if top:
+                    count = len(named)
+                self.class_names = as_class_names(named, count)
             roles = find_roles(self.where, archive.names, request.columns, _ROLES)
             if top:
                 roles["predicted"] = "predicted"

@@ -71,17 +71,13 @@ class Scan:
 
     where: str  # the file or folder, for messages
     sources: tuple[PredictionSource, ...]
+    layout: Layout
     class_names: tuple[str, ...] | None
     order: tuple[int, ...] | None = None  # for each class, its place in the file; None if that is the same
     answers: tuple[str, ...] | None = None  # all labels of a class and a score, in order
     text_labels: bool = False  # whether these are text, so that a label such as 12 is a name and no class number
     # For a part of a folder, all its files: all rows together decide whether targets are names or numbers.
     whole: tuple[PredictionSource, ...] = ()
-
-    @property
-    def layout(self) -> Layout:
-        """The meaning of each column."""
-        return self.sources[0].layout
 
     @property
     def kind(self) -> Kind:
@@ -276,7 +272,8 @@ def opened_scan(
     sources: Sequence[PredictionSource], class_names: Sequence[str] | None, where: str | None = None
 ) -> Scan:
     """Return the scan of open files; the labels of a class and a score are collected."""
-    opened = Scan(where or sources[0].where, tuple(sources), sources[0].class_names)
+    first = sources[0]
+    opened = Scan(where or first.where, tuple(sources), first.layout, first.class_names)
     if opened.layout.predicted is not None and opened.class_names is not None:
         opened = replace(opened, answers=opened.class_names)
     elif opened.layout.predicted is not None:

@@ -11,6 +11,7 @@ If a table fits several forms, the error lists them with the flag that chooses e
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -212,7 +213,7 @@ class TableReading:
         pair = "predicted" in self.roles and confidence is not None
         if pair and named and self.kind is None:
             ways = {"one column per class": "--kind probabilities", "a class and its confidence": "--kind confidence"}
-            raise self._several(ways)
+            raise _several(self.where, self.header, ways)
         if pair and not (named and self.kind in ("logits", "probabilities")):
             return self._class_and_score()
         if named:
@@ -246,7 +247,7 @@ class TableReading:
             for word, columns in by_word.items():
                 prefix = next(iter(columns)).removesuffix(next(iter(columns.values())))
                 ways[f"{word} in {shortened(list(columns), 2)}"] = f"--columns 'scores={prefix}*'"
-            raise self._several(ways)
+            raise _several(self.where, self.header, ways)
         return next(iter(by_word.items()), None)
 
     def _mapped_scores(self) -> Layout:
@@ -286,7 +287,7 @@ class TableReading:
                 f"only {shortened(classes)} are classes": f"--columns 'scores={'|'.join(classes)}'",
                 f"{shortened(rest)} {without_a_case}": f"--columns 'scores={'|'.join([*classes, *rest])}'",
             }
-            raise self._several(ways)
+            raise _several(self.where, self.header, ways)
         return {name: name for name in classes}
 
     def _labels(self) -> set[str]:
@@ -342,7 +343,7 @@ class TableReading:
         for name in self._answers(labels):
             ways[f"{heading!r} is the score of the class in {name!r}"] = f"--columns {shlex.quote(f'predicted={name}')}"
         if len(ways) > 1:
-            return self._several(ways)
+            return _several(self.where, self.header, ways)
         hint = (
             f"If {heading!r} is the score of one of two classes, name that class: --positive CLASS. If it is that of a "
             "predicted class, name the column of that class: --columns predicted=COLUMN."
@@ -374,7 +375,7 @@ class TableReading:
                 f"{heading!r} is a probability in 0..1": "--kind confidence",
                 f"{heading!r} is any number that is only ranked": "--kind score",
             }
-            raise self._several(ways)
+            raise _several(self.where, self.header, ways)
         if kind != "score":
             kind = "confidence"
         return self._made(kind, (heading,), (), predicted=self.roles["predicted"])
@@ -393,9 +394,6 @@ class TableReading:
         used = {*headings, target, row_id, predicted, *_INDEX, "target", "id"}
         extras = [name for name in self.header if name not in used and not name.startswith(RESERVED_PREFIXES)]
         return Layout(kind, headings, names, target, row_id, tuple(extras), predicted, positive)
-
-    def _several(self, ways: Mapping[str, str]) -> InvalidInput:
-        return _several(self.where, self.header, ways)
 
 
 def _word_of(heading: str) -> str:
@@ -445,10 +443,5 @@ def shortened(names: Sequence[str], most: int = 5) -> str:
 
 
 def first_repeated(names: Sequence[str]) -> str | None:
-    """Return the first name that occurs a second time, or None."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
+    """Return a name that occurs twice, or None."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)

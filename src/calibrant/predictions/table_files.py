@@ -26,7 +26,6 @@ from calibrant.predictions.columns import (
     block_rows,
     check_columns_there,
     check_unfolded,
-    texts,
 )
 from calibrant.predictions.readings import Request, TableReading, first_repeated
 from calibrant.predictions.rows import (
@@ -105,11 +104,10 @@ class _TableSource(PredictionSource):
             headings = self.layout.headings
         for batch in self._batches(names, headings):
             with _parquet_errors(self._path):  # a damaged column of Parquet shows its fault when it is converted
-                columns = {name: self._column(batch, name, start) for name in names}
-                block_scores = None
+                block = RawBlock(batch.num_rows, {name: self._column(batch, name, start) for name in names})
                 if scores:
-                    block_scores = self._both_classes(self._scores(batch, start), start)
-            yield RawBlock(batch.num_rows, columns, block_scores)
+                    block = replace(block, scores=self._scores(batch, start))
+            yield block
             start += batch.num_rows
 
     def _column(self, batch: Any, name: str, start: int) -> Any:
@@ -119,20 +117,15 @@ class _TableSource(PredictionSource):
             return _values(self._whole(batch, name, start))
         return _values(batch.column(name))
 
-    def _both_classes(self, scores: NDArray[Any], start: int) -> NDArray[Any]:
-        """Add the other class to the scores of one of two."""
-        if self.layout.positive is None:
-            return scores
-        scores = both_classes(scores, self.layout.kind, start)
-        if self.layout.positive == 0:
-            scores = scores[:, ::-1]
-        return scores
-
     def _scores(self, batch: Any, start: int) -> NDArray[Any]:
-        """Return the scores as the file has them."""
+        """Return the scores of all classes."""
         scores = np.empty((batch.num_rows, len(self.layout.headings)), self.dtype)
         for index, heading in enumerate(self.layout.headings):
             scores[:, index] = self._whole(batch, heading, start).to_numpy(zero_copy_only=False)
+        if self.layout.positive is not None:
+            scores = both_classes(scores, self.layout.kind, start)
+        if self.layout.positive == 0:
+            scores = scores[:, ::-1]
         return scores
 
     def _whole(self, batch: Any, name: str, start: int) -> Any:
@@ -548,8 +541,7 @@ def _values(column: Any) -> NDArray[Any]:
     if not pa.types.is_dictionary(kind):
         column = column.cast(pa.string())
     distinct, places = _encode(column)
-    shared: NDArray[Any] = texts([text or "" for text in distinct])[places]
-    return shared
+    return np.array([text or "" for text in distinct], dtype=object)[places]
 
 
 def table_columns(path: Path) -> list[str]:
