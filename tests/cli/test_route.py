@@ -468,3 +468,20 @@ def test_new_cases_of_two_classes_need_no_labels(calibrant, tmp_path, column, fl
     assert code == 0, err
     with (tmp_path / "decided.csv").open() as handle:
         assert [row["class"] for row in csv.DictReader(handle)] == ["spam", "ham"]
+
+
+def test_a_policy_of_another_model_beside_the_predictions_is_named_with_the_flags(calibrant, tmp_path):
+    rng = np.random.default_rng(0)
+    for name, classes in (("five", 5), ("two", 2)):
+        logits = rng.normal(size=(600, classes)) * 3
+        Predictions.from_logits(logits, logits.argmax(axis=1)).save(tmp_path / f"{name}.npz")
+    assert calibrant("route", "fit", tmp_path / "five.npz", "--calibrate")[0] == 0
+    code, _, err = calibrant("route", "fit", tmp_path / "two.npz")
+    assert code == 2
+    assert (
+        f"{tmp_path / 'policy.json'}, whose calibrator is used: this rule or calibrator was made for 5 classes" in err
+    )
+    assert "--out FILE" in err
+    assert calibrant("route", "fit", tmp_path / "two.npz", "--raw")[0] == 0
+    # That policy has no calibrator, so nothing of it is used.
+    assert calibrant("route", "fit", tmp_path / "five.npz", "--target-accuracy", "0.9")[0] == 0

@@ -105,6 +105,31 @@ def test_the_column_of_the_predicted_class_is_found_for_the_message(labels, answ
     assert Predictions.from_frame(frame, columns={"predicted": "my answer"}).kind == "confidence"
 
 
+@pytest.mark.parametrize(
+    ("heading", "labels", "flags"),
+    [
+        ("proba", ["spam", "ham"], ["--kind confidence", "--positive ham", "--positive spam"]),
+        ("y_proba", [1, 0], ["--kind confidence", "--positive 0", "--positive 1"]),
+        ("y_score", [1, 0], ["--kind confidence", "--kind score", "--positive 0", "--positive 1"]),
+    ],
+)
+def test_a_probability_beside_predictions_of_two_classes_may_be_of_one_of_them(heading, labels, flags):
+    frame = pd.DataFrame({"y_true": labels * 2, "y_pred": labels * 2, heading: [0.9, 0.2, 0.6, 0.4]})
+    with pytest.raises(InvalidInput, match=f"can be read in {len(flags)} ways") as caught:
+        Predictions.from_frame(frame)
+    assert all(flag in str(caught.value) for flag in flags)
+    assert evaluate(Predictions.from_frame(frame, kind="confidence")).test_error == 0
+    frame["y_pred"] = frame["y_pred"].iloc[0]
+    of_one = Predictions.from_frame(frame, kind="probabilities", columns={"positive": str(labels[0])})
+    assert of_one.has_all_classes
+    assert evaluate(of_one).test_error == 0
+
+
+def test_a_probability_beside_predictions_of_three_classes_is_theirs():
+    frame = pd.DataFrame({"y_true": ["a", "b", "c"], "y_pred": ["a", "b", "b"], "proba": [0.9, 0.2, 0.6]})
+    assert Predictions.from_frame(frame).kind == "confidence"
+
+
 def test_columns_named_like_the_labels_need_no_labels_if_the_classes_are_known():
     frame = pd.DataFrame({"cat": [0.9], "dog": [0.1], "age": [3], "y": ["cat"]})
     found = Predictions.from_frame(frame, kind="probabilities", class_names=["dog", "cat"])
@@ -184,6 +209,8 @@ def test_names_of_columns_may_have_capital_letters(tmp_path):
         ("p_a,p_b,label\n,0.5,a\n", "Leave out the rows without scores"),
         ("p_a,p_b,label\n50%,50%,a\n", "Write fractions"),
         ("p_a,p_b,truth\n0.5,0.5,a\n", "--columns target=truth"),
+        ("0.9,0.1,a\n0.5,0.5,b\n", "Its first line must hold the names of the columns"),
+        ("p_0,p_1,label\n0.5,0.5,a\n", "Name the classes: p_cat and so on"),
         ("id,p_a,p_b,label\n7,0.5,0.5,a\n7,0.5,0.5,b\n", "pass that name as clusters"),
     ],
 )

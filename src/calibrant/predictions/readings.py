@@ -12,7 +12,7 @@ If a table fits several forms, the error lists them with the flag that chooses e
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -48,6 +48,9 @@ _ONE_SCORE = {
     "prob": "probabilities",
     "proba": "probabilities",
     "p": "probabilities",
+    "y_prob": "probabilities",
+    "y_proba": "probabilities",
+    "y_score": "scores",
     "logit": "logits",
     "score": "scores",
 }
@@ -56,6 +59,7 @@ _INDEX = ("", "Unnamed: 0", "__index_level_0__")
 _ZERO_AND_ONE = {"0", "1"}
 # A class number. Tools that convert numbers to floats (one missing value is enough) write 1.0 for 1.
 WHOLE = re.compile(r"([0-9]{1,9})(?:\.0*)?")
+_DECIMAL = re.compile(r"\s*-?[0-9]*\.[0-9]+(?:[eE]-?[0-9]+)?\s*")
 
 
 @dataclass(frozen=True)
@@ -210,7 +214,7 @@ class TableReading:
         if not named or "predicted" in self.roles:
             self.roles |= find_roles(self.where, self.others, self.columns, {"confidence": tuple(_ONE_SCORE)})
         confidence = self.roles.get("confidence")
-        pair = "predicted" in self.roles and confidence is not None
+        pair = "predicted" in self.roles and confidence is not None and "positive" not in self.columns
         if pair and named and self.kind is None:
             ways = {"one column per class": "--kind probabilities", "a class and its confidence": "--kind confidence"}
             raise _several(self.where, self.header, ways)
@@ -223,11 +227,16 @@ class TableReading:
         numbers = [name for name in self.others if self.is_number(name)]
         if "positive" in self.columns and len(numbers) == 1:
             return self._one_of_two("scores", numbers[0])
+        raise self._without_scores()
+
+    def _without_scores(self) -> InvalidInput:
         rule = "have scores: columns like probability_cat, columns named like the labels, or predicted and confidence"
         hint = ""
         if self.header:
             hint = "Name them: --columns 'scores=PATTERN', or predicted=COLUMN,confidence=COLUMN."
-        raise invalid(self.where, rule, shortened(self.header, 12) or "no columns", hint)
+        if any(_DECIMAL.fullmatch(name) for name in self.header):
+            hint = "Its first line must hold the names of the columns."
+        return invalid(self.where, rule, shortened(self.header, 12) or "no columns", hint)
 
     def _by_prefix(self) -> tuple[str, dict[str, str]] | None:
         """Columns with a prefix: what it says, and the class of each column."""
@@ -338,8 +347,7 @@ class TableReading:
             classes = _ZERO_AND_ONE
         ways = {}
         if len(classes) <= 2:
-            for name in sorted(classes):
-                ways[f"{heading!r} is the score of {name!r}"] = f"--positive {shlex.quote(name)}"
+            ways = _ways_of_positive(heading, classes)
         for name in self._answers(labels):
             ways[f"{heading!r} is the score of the class in {name!r}"] = f"--columns {shlex.quote(f'predicted={name}')}"
         if len(ways) > 1:
@@ -367,17 +375,24 @@ class TableReading:
     def _class_and_score(self) -> Layout:
         """A predicted class and its score."""
         heading = self.roles["confidence"]
-        kind = self.kind
-        if kind == "logits":
+        if self.kind == "logits":
             raise invalid("kind", "be confidence or score for one score of the predicted class", "logits")
-        if kind is None and _word_of(heading) == "scores":
-            ways = {
-                f"{heading!r} is a probability in 0..1": "--kind confidence",
-                f"{heading!r} is any number that is only ranked": "--kind score",
-            }
+        ways = {}
+        if self.kind is None and _word_of(heading) == "scores":
+            ways[f"{heading!r} is a probability in 0..1"] = "--kind confidence"
+            ways[f"{heading!r} is any number that is only ranked"] = "--kind score"
+        # Beside predictions of two classes, the probability of one of them is as usual as that of the predicted one.
+        named = heading.lower() == "confidence" or "confidence" in self.columns
+        if self.kind not in ("confidence", "score") and not named:
+            labels = self._labels() | set(map(plain_label, self.labels_in(self.roles["predicted"])))
+            if len(labels) <= 2:
+                ways = ways or {f"{heading!r} is the probability of the predicted class": "--kind confidence"}
+                ways |= _ways_of_positive(heading, labels)
+        if ways:
             raise _several(self.where, self.header, ways)
-        if kind != "score":
-            kind = "confidence"
+        kind: Kind = "confidence"
+        if self.kind == "score":
+            kind = "score"
         return self._made(kind, (heading,), (), predicted=self.roles["predicted"])
 
     def _made(
@@ -399,6 +414,10 @@ class TableReading:
 def _word_of(heading: str) -> str:
     """What a single column of scores holds by its name; "scores" if that does not say it."""
     return _ONE_SCORE.get(heading.lower(), "scores")
+
+
+def _ways_of_positive(heading: str, classes: Collection[str]) -> dict[str, str]:
+    return {f"{heading!r} is the score of {name!r}": f"--positive {shlex.quote(name)}" for name in sorted(classes)}
 
 
 def _is_one_of(named: str, labels: set[str]) -> bool:

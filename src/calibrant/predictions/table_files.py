@@ -541,7 +541,8 @@ def _values(column: Any) -> NDArray[Any]:
     if not pa.types.is_dictionary(kind):
         column = column.cast(pa.string())
     distinct, places = _encode(column)
-    return np.array([text or "" for text in distinct], dtype=object)[places]
+    shared = np.array([text or "" for text in distinct], dtype=object)
+    return shared.take(places)
 
 
 def table_columns(path: Path) -> list[str]:
