@@ -26,7 +26,7 @@ from calibrant.predictions.columns import (
     names_or_numbers,
 )
 from calibrant.predictions.npz import CALIBRATED_BY, calibrated_by
-from calibrant.predictions.reader import ENDINGS, Scan, load_content, opened_scan, prediction_files, scan
+from calibrant.predictions.reader import Scan, load_content, opened_scan, prediction_files, scan
 from calibrant.predictions.readings import Request, check_columns
 from calibrant.predictions.rows import (
     OnDisk,
@@ -562,7 +562,7 @@ class Predictions:
         """Write a file in the format of its ending: `.npz` (without pickle), `.csv` or `.parquet`. All or nothing."""
         suffix = as_path(path).suffix.lower()
         if suffix not in (".npz", ".csv", ".parquet"):
-            raise invalid("path", f"end in {ENDINGS}", str(path))
+            raise invalid("path", "end in .npz, .csv or .parquet", str(path))
         if suffix == ".npz":
             self._save_npz(path)
             return

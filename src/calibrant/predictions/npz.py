@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import as_path
+from calibrant.files import as_path, reading
 from calibrant.predictions.columns import (
     Coded,
     PredictionSource,
@@ -155,19 +155,15 @@ class Npz:
             return
         left = member.info.file_size - member.start
         size = step * prod(member.shape[1:]) * member.dtype.itemsize
-        with self._errors():
-            handle = self._archive.open(member.info)
-        with handle:
-            with self._errors():
-                handle.read(member.start)
+        with self._errors(), self._archive.open(member.info) as handle:
+            handle.read(member.start)
             while left:
-                with self._errors():
-                    data = handle.read(min(size, left))
-                    if len(data) < min(size, left):
-                        raise EOFError(f"{name[:40]!r} holds less than it declares")
-                    left -= len(data)
-                    if not left:
-                        handle.read(1)  # at the end zipfile compares the checksum
+                data = handle.read(min(size, left))
+                if len(data) < min(size, left):
+                    raise EOFError(f"{name[:40]!r} holds less than it declares")
+                left -= len(data)
+                if not left:
+                    handle.read(1)  # at the end zipfile compares the checksum
                 yield np.frombuffer(data, member.dtype).reshape(-1, *member.shape[1:])
 
     def offset(self, name: str) -> int | None:
@@ -184,15 +180,12 @@ class Npz:
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
-            yield
+            with reading(self.path):
+                yield
         except InvalidInput:
             raise
-        except FileNotFoundError as error:
-            raise InvalidInput(f"{self.path} does not exist.") from error
         except _DAMAGED as error:
             raise self._damaged(str(error).partition("\n")[0][:200]) from error
-        except OSError as error:
-            raise InvalidInput(f"{self.path} cannot be read: {error.strerror or error}.") from error
 
     def _damaged(self, fault: object) -> InvalidInput:
         return invalid(str(self.path), "be a whole .npz file of plain arrays", f"something else ({fault})")
