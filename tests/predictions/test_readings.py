@@ -210,6 +210,8 @@ def test_names_of_columns_may_have_capital_letters(tmp_path):
         ("p_a,p_b,label\n50%,50%,a\n", "Write fractions"),
         ("p_a,p_b,truth\n0.5,0.5,a\n", "--columns target=truth"),
         ("0.9,0.1,a\n0.5,0.5,b\n", "Its first line must hold the names of the columns"),
+        ("p_cat,p_dog,label\n0.5,0.5,Cat\n", "Classes: cat, dog"),
+        ("p_cat,p_dog,p_value,label\n0.5,0.5,0.3,cat\n", "probabilities in p_cat, p_dog, p_value must sum to 1"),
         ("p_0,p_1,label\n0.5,0.5,a\n", "Name the classes: p_cat and so on"),
         ("id,p_a,p_b,label\n7,0.5,0.5,a\n7,0.5,0.5,b\n", "pass that name as clusters"),
     ],

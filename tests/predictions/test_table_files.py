@@ -27,6 +27,7 @@ GOOD = {
         [[1.5, 2], [0, 1]],
     ),
     "words": (f"{HEADER}\nnan,a,1,2\nNULL,b,0,1\n,a,3,4\n", ["nan", "NULL", ""], [[1, 2], [0, 1], [3, 4]]),
+    "spaces in the header": ("id, target ,logit_a, logit_b\n1,a,1.5, 2\n", ["1"], [[1.5, 2]]),
     "signs": (f"{HEADER}\n1,a,+1,-0\n", ["1"], [[1, 0]]),
     "not finite": (f"{HEADER}\n1,a,inf,nan\n", ["1"], [[np.inf, np.nan]]),
     "unicode": ("id,target,logit_ä,logit_b\nß,ä,1,2\n", ["ß"], [[1, 2]]),

@@ -296,6 +296,8 @@ class Labels:
             hint = "Class numbers are counted from 0."
         elif texts[places[row]] and tuple(self._names) == names_or_numbers(None, len(self._names)):
             hint = "Name the classes: p_cat and so on for the columns of scores, in .npz the array class_names."
+        elif texts[places[row]]:
+            hint = f"Classes: {shortened(list(self._names), 12)}."
         elif not texts[places[row]]:
             hint = "Leave out the rows without a label."
         raise invalid(self._where, rule, f"{value} in row {first_row + row}", hint)

@@ -27,7 +27,7 @@ from calibrant.predictions.columns import (
     check_columns_there,
     check_unfolded,
 )
-from calibrant.predictions.readings import Request, TableReading, first_repeated
+from calibrant.predictions.readings import Request, TableReading, first_repeated, shortened
 from calibrant.predictions.rows import (
     SUM_TOLERANCE,
     Precision,
@@ -153,11 +153,11 @@ class CsvSource(_TableSource):
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
         self.rows = None
-        self._header = self._read_header()
-        self._set_layout(self._header, request)
+        self._set_layout(self._read_names(), request)
 
-    def _read_header(self) -> list[str]:
-        return csv_header(self._path)
+    def _read_names(self) -> list[str]:
+        self._header = csv_header(self._path)
+        return [name.strip() for name in self._header]
 
     def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
         types = {**dict.fromkeys(names, pa.string()), **dict.fromkeys(scores, pa.float64())}
@@ -172,9 +172,12 @@ class CsvSource(_TableSource):
         if off.any():
             if self._sum_tolerance is None:
                 self._sum_tolerance = self._find_sum_tolerance()
-            refuse_scores(f"{self.where}: probabilities", scores, start, self._sum_tolerance)
+            refuse_scores(self._shown_scores(), scores, start, self._sum_tolerance)
             scores[off] /= totals[off, None]
         return scores
+
+    def _shown_scores(self) -> str:
+        return f"{self.where}: probabilities in {shortened(self.layout.headings)}"
 
     def _find_sum_tolerance(self) -> float:
         """Find how the whole file was rounded, and warn. Blocks may differ: all rows together decide."""
@@ -182,7 +185,7 @@ class CsvSource(_TableSource):
         largest = 0.0
         for batch in self._batches((), self.layout.headings):
             scores = super()._scores(batch, rows)
-            refuse_scores(f"{self.where}: probabilities", scores, rows, math.inf)
+            refuse_scores(self._shown_scores(), scores, rows, math.inf)
             decimals = decimals_of(scores, decimals)
             totals = scores.sum(axis=1)
             count += int(sums_beyond(totals, SUM_TOLERANCE["float64"]).sum())
@@ -208,7 +211,7 @@ class CsvSource(_TableSource):
 class JsonLinesSource(CsvSource):
     """One JSON object per line. The keys of the first object are the columns, and every row must have them."""
 
-    def _read_header(self) -> list[str]:
+    def _read_names(self) -> list[str]:
         for record in self._records():
             return list(record)
         return []
@@ -387,10 +390,12 @@ def csv_header(path: Path) -> list[str]:
 
 def _csv_batches(path: Path, header: Sequence[str], types: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the rows of a CSV file, with the columns that `types` names. No cell counts as missing."""
-    types = types or {header[0]: pa.string()}
+    types = types or {header[0].strip(): pa.string()}
+    in_file = {name.strip(): name for name in header}  # people write spaces behind commas
+    column_types = {in_file[name]: kind for name, kind in types.items()}
     read = arrow_csv.ReadOptions(block_size=_CSV_BYTES, use_threads=False)  # with threads, errors name no row
     parse = arrow_csv.ParseOptions(delimiter=_separator(path), newlines_in_values=True)
-    convert = arrow_csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=[])
+    convert = arrow_csv.ConvertOptions(column_types=column_types, include_columns=list(column_types), null_values=[])
     with _csv_errors(path, header), _QuoteCheckedFile(path) as file:
         try:
             reader = arrow_csv.open_csv(file, read, parse, convert)
@@ -398,7 +403,8 @@ def _csv_batches(path: Path, header: Sequence[str], types: Mapping[str, Any]) ->
             if "Empty CSV file" in str(error):  # a header without a line end
                 return
             raise
-        yield from reader
+        for batch in reader:
+            yield pa.record_batch(batch.columns, names=list(types))
 
 
 class _QuoteCheckedFile(io.FileIO):
@@ -548,7 +554,7 @@ def _values(column: Any) -> NDArray[Any]:
 def table_columns(path: Path) -> list[str]:
     """Return the column names of a `.csv` or `.parquet` file."""
     if path.suffix.lower() in (".csv", ".tsv"):
-        return csv_header(path)
+        return [name.strip() for name in csv_header(path)]
     if path.suffix.lower() != ".parquet":
         raise invalid(str(path), "end in .csv, .tsv or .parquet", path.suffix or "no ending")
     with open_parquet(path) as file:
@@ -568,7 +574,7 @@ def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, l
     names = [name for name in header if wanted is None or name in wanted]
     columns: dict[str, list[Any]] = {name: [] for name in names}
     if path.suffix.lower() != ".parquet":
-        for batch in _csv_batches(path, header, dict.fromkeys(names, pa.string())):
+        for batch in _csv_batches(path, csv_header(path), dict.fromkeys(names, pa.string())):
             for name in names:
                 columns[name] += batch.column(name).to_pylist()
         return columns
