@@ -376,6 +376,8 @@ def test_one_logit_or_probability_becomes_two_columns():
     assert small.probabilities[0, 1] == np.float32(1e-9)
     with pytest.raises(InvalidInput, match=r"scores must lie in 0..1, got 1.5 in row 1"):
         Predictions.from_binary([0.5, 1.5], [0, 1], kind="probabilities")
+    with pytest.raises(InvalidInput, match="If these are percentages, divide them by 100"):
+        Predictions.from_binary([90.0, 20.0], [0, 1], kind="probabilities")
     with pytest.raises(InvalidInput, match="one floating-point number per row"):
         Predictions.from_binary([[0.5, 0.5]], [0], kind="probabilities")
     with pytest.raises(InvalidInput, match="kind must be"):

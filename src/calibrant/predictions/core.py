@@ -257,11 +257,7 @@ class Predictions:
     ) -> Self:
         """Make predictions from a data frame of pandas or polars, by the same rules as for a file.
 
-        Args:
-            frame: One row per case. The index of pandas is not read.
-            kind: What the scores are, if the names of columns do not say it.
-            columns: Other names of columns: `{"target": "label", "scores": "p_*", "positive": "yes"}`.
-            class_names: Names of the classes, in the order wanted.
+        It has one row per case. The index of pandas is not read. Other arguments are those of `load`.
         """
         request = Request(kind, check_columns(columns), class_names)
         return cls._load(opened_scan([FrameSource(arrow_table(frame), request)], class_names), mmap=False)

@@ -79,11 +79,7 @@ def both_classes(scores: Any, kind: Kind, first_row: int = 0) -> NDArray[Any]:
         raise invalid("scores", "be one floating-point number per row", f"{values.dtype} of {values.shape}", hint)
     if kind == "logits":
         return np.stack([np.zeros_like(values), values], axis=1)
-    outside = ~((values >= 0) & (values <= 1))
-    if outside.any():
-        row = int(np.argmax(outside))
-        got = f"{values[row]} in row {first_row + row}"
-        raise invalid("scores", "lie in 0..1", got, "For logits say kind='logits'.")
+    _refuse_outside("scores", values, first_row, "For logits say kind='logits'.")
     # In float64, because 1 - p of a small float32 p is 1, and then p would be lost in the sum.
     wide = values.astype(np.float64)
     return np.stack([1.0 - wide, wide], axis=1)
@@ -97,17 +93,19 @@ def as_top_scores(confidence: Any, kind: Kind, rows: int) -> tuple[NDArray[Any],
     if values.dtype.kind != "f" or values.dtype.itemsize > 8 or values.shape != (rows,) or not rows:
         raise invalid(kind, f"hold {rows} floating-point numbers, one per row", f"{values.dtype} of {values.shape}")
     if kind == "confidence":
-        bad = ~((values >= 0) & (values <= 1))
-        rule, hint = "lie in 0..1", "For numbers that are only ranked say kind='score' (--kind score)."
-        if bad.any() and (values[bad] > 1).all() and values.max() <= 100:
-            hint = f"If these are percentages, divide them by 100. {hint}"
+        _refuse_outside(kind, values, 0, "For numbers that are only ranked say kind='score' (--kind score).")
     else:
-        bad = ~np.isfinite(values)
-        rule, hint = "be finite", "Leave such rows out or find their cause."
+        refuse_scores(kind, values[:, None], 0, None)
+    return values, PRECISIONS[values.dtype.itemsize]
+
+
+def _refuse_outside(name: str, values: NDArray[Any], first_row: int, hint: str) -> None:
+    bad = ~((values >= 0) & (values <= 1))
     if bad.any():
         row = int(np.argmax(bad))
-        raise invalid(kind, rule, f"{values[row]:g} in row {row}", hint)
-    return values, PRECISIONS[values.dtype.itemsize]
+        if (values[bad] > 1).all() and values.max() <= 100:
+            hint = f"If these are percentages, divide them by 100. {hint}"
+        raise invalid(name, "lie in 0..1", f"{values[row]:g} in row {first_row + row}", hint)
 
 
 def check_shape(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], kind: Kind) -> None:

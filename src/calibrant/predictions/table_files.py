@@ -390,6 +390,8 @@ def csv_header(path: Path) -> list[str]:
 
 def _csv_batches(path: Path, header: Sequence[str], types: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the rows of a CSV file, with the columns that `types` names. No cell counts as missing."""
+    if not header:
+        return
     types = types or {header[0].strip(): pa.string()}
     in_file = {name.strip(): name for name in header}  # people write spaces behind commas
     column_types = {in_file[name]: kind for name, kind in types.items()}
