@@ -22,7 +22,7 @@ from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path
 from calibrant.predictions import Kind, Predictions, Scan, names_or_numbers, prediction_files, read_table, scan
 from calibrant.predictions.columns import Labels, check_distinct
-from calibrant.predictions.core import RIGHT_OR_WRONG, load_part
+from calibrant.predictions.core import RIGHT_OR_WRONG
 from calibrant.predictions.reader import FORMATS
 from calibrant.predictions.table_files import table_columns
 from calibrant.scale import Executor, map_parts
@@ -394,7 +394,7 @@ def _decide_predictions(
 
 
 def _decide_part(part: Scan, *, policy: Policy) -> Stream:
-    return Stream.of_predictions(policy, load_part(part))
+    return Stream.of_predictions(policy, Predictions.of_scan(part))
 
 
 def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: str | Path | None) -> Stream:

@@ -260,7 +260,7 @@ class Predictions:
         It has one row per case. The index of pandas is not read. Other arguments are those of `load`.
         """
         request = Request(kind, check_columns(columns), class_names)
-        return cls._load(opened_scan([FrameSource(arrow_table(frame), request)], class_names), mmap=False)
+        return cls.of_scan(opened_scan([FrameSource(arrow_table(frame), request)], class_names))
 
     @classmethod
     def _make(
@@ -651,12 +651,13 @@ class Predictions:
             opened = scan(source, kind=kind, columns=columns, class_names=class_names)
             if mmap == "auto":
                 mmap = opened.is_large
-            self = cls._load(opened, mmap=mmap)
+            self = cls.of_scan(opened, mmap=mmap)
         self.origin = Origin(Path(source), calibrated_by=calibrated_by(Path(source)))
         return self
 
     @classmethod
-    def _load(cls, opened: Scan, *, mmap: bool) -> Self:
+    def of_scan(cls, opened: Scan, *, mmap: bool = False) -> Self:
+        """Read all rows of an open file into memory; with `mmap`, leave them on disk."""
         content = load_content(opened, mmap=mmap)
         scores = content.scores
         if isinstance(scores, OnDisk):
@@ -667,11 +668,6 @@ class Predictions:
         if content.predicted is None:
             return cls._make(opened.kind, scores, *rest, precision=opened.precision)
         return cls._make(opened.kind, scores[:, 0], *rest, answers=content.predicted, n_answers=opened.n_classes)
-
-
-def load_part(part: Scan, *, mmap: bool = False) -> Predictions:
-    """Read one part of a folder into memory, or to disk."""
-    return Predictions._load(part, mmap=mmap)  # noqa: SLF001 (the same module)
 
 
 def in_order_of(class_names: tuple[str, ...] | None, predictions: Predictions, *, where: str) -> Predictions:
