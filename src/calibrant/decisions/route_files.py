@@ -18,7 +18,6 @@ from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path, atomic_stream
 from calibrant.predictions import Block, Kind, Origin, Predictions, Scan, names_or_numbers, scan, table_writer
 from calibrant.predictions.columns import DistinctIds, as_ids
-from calibrant.predictions.core import RIGHT_OR_WRONG
 from calibrant.predictions.npz import calibrated_by
 from calibrant.tables import ShownFields
 
@@ -167,11 +166,8 @@ def _open(
     policy: Policy, source: str | Path, kind: Kind | None, columns: Mapping[str, str] | None, keep: Sequence[str]
 ) -> Scan:
     """Predictions with the classes of the policy in their order; refused if they do not fit it."""
+    opened = scan(source, kind=kind, columns=columns, known_classes=policy.class_names)
     rule = policy.routing
-    known_classes = policy.class_names
-    if known_classes == RIGHT_OR_WRONG:  # of the prediction, not of the file
-        known_classes = None
-    opened = scan(source, kind=kind, columns=columns, known_classes=known_classes)
     if opened.answers is None:
         rule.check_classes(opened.n_classes)
     if rule.group_thresholds is not None and rule.groups not in opened.extras:

@@ -22,8 +22,8 @@ from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path
 from calibrant.predictions import Kind, Predictions, Scan, names_or_numbers, prediction_files, read_table, scan
 from calibrant.predictions.columns import Labels, check_distinct
-from calibrant.predictions.core import RIGHT_OR_WRONG
 from calibrant.predictions.reader import FORMATS
+from calibrant.predictions.readings import RIGHT_OR_WRONG
 from calibrant.predictions.table_files import table_columns
 from calibrant.scale import Executor, map_parts
 

@@ -27,7 +27,7 @@ from calibrant.predictions.columns import (
 )
 from calibrant.predictions.npz import CALIBRATED_BY, calibrated_by
 from calibrant.predictions.reader import Scan, load_content, opened_scan, prediction_files, scan
-from calibrant.predictions.readings import Request, check_columns
+from calibrant.predictions.readings import RIGHT_OR_WRONG, Request, check_columns
 from calibrant.predictions.rows import (
     OnDisk,
     Precision,
@@ -45,8 +45,6 @@ from calibrant.predictions.rows import (
 )
 from calibrant.predictions.table_files import FrameSource, arrow_table, table_writer
 
-RIGHT_OR_WRONG = ("wrong", "right")
-"""Classes of a rule for predictions of a class and a score: whether the prediction is right."""
 _PREFIX = {"logits": "logit_", "probabilities": "probability_"}
 
 

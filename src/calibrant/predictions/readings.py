@@ -54,6 +54,8 @@ _ONE_SCORE = {
     "logit": "logits",
     "score": "scores",
 }
+RIGHT_OR_WRONG = ("wrong", "right")
+"""Classes of a rule for predictions of a class and a score: whether the prediction is right."""
 # Names of an index without a name: as pandas writes it, as it reads it back, and as it puts it into Parquet.
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")
 _ZERO_AND_ONE = {"0", "1"}
@@ -197,6 +199,9 @@ class TableReading:
         self.columns = request.columns
         # Those of the user or of a policy. New cases have no labels that would name the classes.
         self.class_names = request.class_names
+        self.is_answers = self.class_names == RIGHT_OR_WRONG  # the policy is for a class and a score
+        if self.is_answers:
+            self.class_names = None
         self.labels_in = labels_in
         self.is_number = is_number
         self.roles = find_roles(where, header, self.columns, _DEFAULTS)
@@ -382,8 +387,8 @@ class TableReading:
             ways[f"{heading!r} is a probability in 0..1"] = "--kind confidence"
             ways[f"{heading!r} is any number that is only ranked"] = "--kind score"
         # Beside predictions of two classes, the probability of one of them is as usual as that of the predicted one.
-        named = heading.lower() == "confidence" or "confidence" in self.columns
-        if self.kind not in ("confidence", "score") and not named:
+        stated = self.is_answers or heading.lower() == "confidence" or "confidence" in self.columns
+        if self.kind not in ("confidence", "score") and not stated:
             labels = self._labels() | set(map(plain_label, self.labels_in(self.roles["predicted"])))
             if len(labels) <= 2:
                 ways = ways or {f"{heading!r} is the probability of the predicted class": "--kind confidence"}
