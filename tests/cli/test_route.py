@@ -485,3 +485,23 @@ def test_a_policy_of_another_model_beside_the_predictions_is_named_with_the_flag
     assert calibrant("route", "fit", tmp_path / "two.npz", "--raw")[0] == 0
     # That policy has no calibrator, so nothing of it is used.
     assert calibrant("route", "fit", tmp_path / "five.npz", "--target-accuracy", "0.9")[0] == 0
+
+
+@pytest.mark.parametrize("command", [("route", "check", "policy.json", "only.csv"), ("monitor", "only.csv")])
+def test_labelled_cases_of_one_of_two_classes_are_read_with_the_names_of_the_policy(
+    calibrant, tmp_path, monkeypatch, command
+):
+    monkeypatch.chdir(tmp_path)
+    chance = np.random.default_rng(0).random(3000)
+    labels = np.where(np.random.default_rng(1).random(3000) < chance, "spam", "ham")
+    lines = [f"{label},{value}" for label, value in zip(labels, chance, strict=True)]
+    (tmp_path / "fit.csv").write_text("\n".join(["label,p_spam", *lines]))
+    (tmp_path / "only.csv").write_text(
+        "\n".join(["label,p_spam", *(line for line in lines if line.startswith("spam"))])
+    )
+    assert calibrant("route", "fit", "fit.csv", "--target-accuracy", "0.8", "--raw")[0] == 0
+    if command[0] == "monitor":
+        command += ("--policy", "policy.json")
+    code, out, err = calibrant(*command)
+    assert code in (0, 1), err
+    assert "automated" in out

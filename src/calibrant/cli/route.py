@@ -384,8 +384,9 @@ def check(
         if not all(all(result["held"].values()) for result in checked.values()):
             raise CheckFailed("a promise did not hold")
         return
-    cases = load_predictions(source, "test", **reading.options())
-    verdict = check_policy(Policy.load(policy), cases, confidence=confidence, strict=strict)
+    loaded = Policy.load(policy)
+    cases = load_predictions(source, "test", **reading.options(), known_classes=loaded.class_names)
+    verdict = check_policy(loaded, cases, confidence=confidence, strict=strict)
     answer(verdict.describe(), verdict.to_dict(), as_json=as_json)
     if verdict.broken:
         raise CheckFailed("; ".join(verdict.broken))
@@ -422,7 +423,7 @@ def shortlist_(
     path, target = source_path(source, "test"), out or policy
     refuse_overwriting([target], [path])
     loaded = Policy.load(policy)
-    cases = load_predictions(path, **reading.options())
+    cases = load_predictions(path, **reading.options(), known_classes=loaded.class_names)
     loaded.warn_if_seen(cases)
     _, drawn, noted = _drawn(loaded.calibrate(cases), weights, seed)
     chosen = noted(choose_shortlist(drawn, coverage, confidence=confidence, rule=loaded.routing))

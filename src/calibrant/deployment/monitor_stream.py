@@ -385,9 +385,10 @@ def _read_decisions(path: Path, executor: Executor | None, wanted: set[str] | No
 def _decide_predictions(
     path: Path, policy: Policy, kind: Kind | None, columns: dict[str, str] | None, executor: Executor | None
 ) -> Stream:
+    reading: dict[str, Any] = {"kind": kind, "columns": columns, "known_classes": policy.class_names}
     if not path.is_dir():
-        return Stream.of_predictions(policy, Predictions.load(path, kind=kind, columns=columns))
-    parts = [part for part in scan(path.absolute(), kind=kind, columns=columns).parts() if part.n_rows]
+        return Stream.of_predictions(policy, Predictions.load(path, **reading))
+    parts = [part for part in scan(path.absolute(), **reading).parts() if part.n_rows]
     if not parts:
         raise InvalidInput(f"{path} must hold at least one case, got none.")
     return Stream.joined(map_parts(partial(_decide_part, policy=policy), parts, executor))

@@ -631,6 +631,7 @@ class Predictions:
         kind: Kind | None = None,
         columns: Mapping[str, str] | None = None,
         class_names: Sequence[str] | None = None,
+        known_classes: Sequence[str] | None = None,
         mmap: bool | Literal["auto"] = False,
     ) -> Self:
         """Read what `save` wrote, or files made by other programs. Targets must be there.
@@ -641,12 +642,13 @@ class Predictions:
             kind: What the scores are, for a file that does not say it.
             columns: Other names of columns: `{"target": "label", "id": "case", "scores": "p_*", "positive": "yes"}`.
             class_names: Names of the classes, in the order wanted.
+            known_classes: Names of the classes of a policy, for a table whose labels do not name all of them.
             mmap: Leave scores, ids and extras on disk, for files larger than memory; "auto" does so for large ones. An
                 uncompressed `.npz` is read in place; everything else is unpacked into a temporary file first. Scores
                 are then checked when they are first read.
         """
         with naming(source):
-            opened = scan(source, kind=kind, columns=columns, class_names=class_names)
+            opened = scan(source, kind=kind, columns=columns, class_names=class_names, known_classes=known_classes)
             if mmap == "auto":
                 mmap = opened.is_large
             self = cls.of_scan(opened, mmap=mmap)
