@@ -228,10 +228,10 @@ class Labels:
         self._where = where
         self._distinct = distinct
         self._names = {name: number for number, name in enumerate(names)}
-        self._readings: list[Callable[[str], int | None]] = [self._names.get, self._number]
-        self._settled = all(self._number(name) in (None, number) for name, number in self._names.items())
-        if only_names:
-            self._readings, self._settled = [self._name], True
+        self._readings = [self._name]
+        if not only_names:
+            self._readings.append(self._number)
+        self._settled = only_names or all(self._number(name) in (None, k) for name, k in self._names.items())
 
     def codes(self, labels: Coded, first_row: int) -> NDArray[np.int64]:
         """Return the class numbers of some rows."""
@@ -250,7 +250,7 @@ class Labels:
         """Look at all targets before deciding whether they are names or numbers: nothing is guessed."""
         texts = {self._text(value) for value in self._distinct()}
         self._readings = self._possible(texts) or self._readings
-        differing = sorted(text for text in texts if self._names.get(text) != self._number(text))
+        differing = sorted(text for text in texts if self._name(text) != self._number(text))
         if differing and len(self._possible(texts)) > 1:
             hint = "Call the classes 0..K-1, or by names that are not numbers."
             both = f"values that can be read as both ({differing[0]!r})"
@@ -282,7 +282,7 @@ class Labels:
         return str(int(value))
 
     def _refuse(self, values: Sequence[Any], texts: list[str], places: NDArray[Any], first_row: int) -> None:
-        unread = [p for p, text in enumerate(texts) if text not in self._names and self._number(text) is None]
+        unread = [p for p, text in enumerate(texts) if self._name(text) is None and self._number(text) is None]
         if unread:
             rule = f"be a class name of the columns, or its number in 0..{len(self._names) - 1}"
         else:
