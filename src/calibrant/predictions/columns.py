@@ -228,7 +228,7 @@ class Labels:
         self._where = where
         self._distinct = distinct
         self._names = {name: number for number, name in enumerate(names)}
-        self._readings = [self._name]
+        self._readings: list[Callable[[str], int | None]] = [self._name]
         if not only_names:
             self._readings.append(self._number)
         self._settled = only_names or all(self._number(name) in (None, k) for name, k in self._names.items())
