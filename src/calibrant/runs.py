@@ -179,18 +179,15 @@ def source_path(source: str | Path, split: Split = "test") -> Path:
     return Path(source)
 
 
-def load_predictions(
-    source: str | Path, split: Split = "test", *, kind: Kind | None = None, columns: Mapping[str, str] | None = None
-) -> Predictions:
+def load_predictions(source: str | Path, split: Split = "test", **reading: Any) -> Predictions:
     """Read predictions: those of a run, or what `Predictions.load` reads; large ones stay on disk.
 
     Args:
         source: A run folder, a file, or a folder or pattern of Parquet files.
         split: Of a run: which predictions.
-        kind: What the scores are, for files that do not say.
-        columns: Other names of the target and the id: `{"target": "label", "id": "case"}`.
+        reading: Arguments of `Predictions.load`.
     """
-    return Predictions.load(source_path(source, split), kind=kind, columns=columns, mmap="auto")
+    return Predictions.load(source_path(source, split), mmap="auto", **reading)
 
 
 def policy_path(source: str | Path) -> Path:

@@ -123,10 +123,10 @@ def test_files_that_do_not_say_need_from(calibrant, tmp_path):
 
 def test_bad_input_is_one_line_and_code_two(calibrant, saved, tmp_path):
     path, _ = saved
-    (tmp_path / "odd.csv").write_text("target,logit_0,colour\n0,1,red\n")
+    (tmp_path / "odd.csv").write_text("logit_0,colour\n1,red\n")
     for arguments, match in (
         ([tmp_path / "missing.npz"], "does not exist"),
-        ([tmp_path / "odd.csv"], "two classes"),
+        ([tmp_path / "odd.csv"], "must have targets"),
         ([path, "--max-ece", 2], "fraction in 0..1"),
         ([path, "--max-ece", "2%"], "such as 0.02 for 2 %, got '2%'"),
         ([path, "--max-ece.x", 0.5], "no option has a dot in its name"),
@@ -215,7 +215,8 @@ def test_intervals_come_by_default_where_they_are_quick(calibrant, saved, tmp_pa
     ("text", "hint"),
     [
         ("target,cat,dog\ncat,0.5,0.5\n", "or predicted=COLUMN,confidence=COLUMN."),
-        ("target,score\n1,0.5\n", "name the column of that class: --columns predicted=COLUMN."),
+        ("target,score\n1,0.5\n", "'score' is the score of '1': --positive 1."),
+        ("id,score\n1,0.5\n", "name the column of that class: --columns predicted=COLUMN."),
         ("target,prob_cat,prob_dog\ncat,50,50\n", "These look like percentages: divide them by 100."),
         ("target,prob_cat,prob_dog\ncat,nan,0.5\n", "Leave such rows out or find their cause."),
         ("target,prob_cat,prob_dog\n2,0.5,0.5\n", "Class numbers are counted from 0."),

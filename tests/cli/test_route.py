@@ -468,3 +468,40 @@ def test_new_cases_of_two_classes_need_no_labels(calibrant, tmp_path, column, fl
     assert code == 0, err
     with (tmp_path / "decided.csv").open() as handle:
         assert [row["class"] for row in csv.DictReader(handle)] == ["spam", "ham"]
+
+
+def test_a_policy_of_another_model_beside_the_predictions_is_named_with_the_flags(calibrant, tmp_path):
+    rng = np.random.default_rng(0)
+    for name, classes in (("five", 5), ("two", 2)):
+        logits = rng.normal(size=(600, classes)) * 3
+        Predictions.from_logits(logits, logits.argmax(axis=1)).save(tmp_path / f"{name}.npz")
+    assert calibrant("route", "fit", tmp_path / "five.npz", "--calibrate")[0] == 0
+    code, _, err = calibrant("route", "fit", tmp_path / "two.npz")
+    assert code == 2
+    assert (
+        f"{tmp_path / 'policy.json'}, whose calibrator is used: this rule or calibrator was made for 5 classes" in err
+    )
+    assert "--out FILE" in err
+    assert calibrant("route", "fit", tmp_path / "two.npz", "--raw")[0] == 0
+    # That policy has no calibrator, so nothing of it is used.
+    assert calibrant("route", "fit", tmp_path / "five.npz", "--target-accuracy", "0.9")[0] == 0
+
+
+@pytest.mark.parametrize("command", [("route", "check", "policy.json", "only.csv"), ("monitor", "only.csv")])
+def test_labelled_cases_of_one_of_two_classes_are_read_with_the_names_of_the_policy(
+    calibrant, tmp_path, monkeypatch, command
+):
+    monkeypatch.chdir(tmp_path)
+    chance = np.random.default_rng(0).random(3000)
+    labels = np.where(np.random.default_rng(1).random(3000) < chance, "spam", "ham")
+    lines = [f"{label},{value}" for label, value in zip(labels, chance, strict=True)]
+    (tmp_path / "fit.csv").write_text("\n".join(["label,p_spam", *lines]))
+    (tmp_path / "only.csv").write_text(
+        "\n".join(["label,p_spam", *(line for line in lines if line.startswith("spam"))])
+    )
+    assert calibrant("route", "fit", "fit.csv", "--target-accuracy", "0.8", "--raw")[0] == 0
+    if command[0] == "monitor":
+        command += ("--policy", "policy.json")
+    code, out, err = calibrant(*command)
+    assert code in (0, 1), err
+    assert "automated" in out

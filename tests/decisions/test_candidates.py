@@ -76,6 +76,13 @@ def test_from_a_table_to_the_monitor(tmp_path, monkeypatch, capsys):
     assert run(["route", "shortlist", "policy.json", "more.csv", "--coverage", "0.75"]) == 0
     assert "candidates on average" in capsys.readouterr().out
     assert run(["route", "apply", "policy.json", "new.csv", "-o", "decisions.csv", "--keep", "target"]) == 2
+    (tmp_path / "other.csv").write_text("answer,confidence\ncat,0.5\n")
+    assert run(["route", "apply", "policy.json", "other.csv", "-o", "decisions.csv"]) == 2
+    assert "--columns predicted=COLUMN" in capsys.readouterr().err
+    # The policy says that a probability is that of the prediction, although there are two classes only.
+    (tmp_path / "other.csv").write_text("predicted,probability\ncat,0.5\ndog,0.6\n")
+    assert run(["route", "apply", "policy.json", "other.csv", "-o", "decisions.csv"]) == 2
+    assert "predicted_2" in capsys.readouterr().err
     assert run(["route", "apply", "policy.json", "new.csv", "-o", "decisions.csv"]) == 0
     assert run(["route", "check", "policy.json", "new.csv"]) == 0
     assert "Shortlists of" in capsys.readouterr().out

@@ -173,7 +173,6 @@ def test_it_is_saved_and_loaded(tmp_path, suffix, kind):
     assert again.extras["page"].tolist() == cases.extras["page"].tolist()
     first, second = again.split(0.5)
     assert len(first) + len(second) == 50
-    assert "confidence" in again._repr_html_()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pyarrow import parquet
 from calibrant import Predictions
 from calibrant.errors import InvalidInput
 from calibrant.predictions import parse_columns, scan
-from calibrant.predictions.reader import DistinctIds
+from calibrant.predictions.columns import DistinctIds
 
 FORMATS = ("npz", "csv", "parquet")
 SCORES = np.array([[3.0, 1.0], [0.5, 2.0], [1.0, 0.0], [0.0, 4.0], [2.0, 1.0]])
@@ -49,7 +49,7 @@ def test_rows_come_in_blocks_with_everything_that_a_file_has(tmp_path, block, su
         columns["target"] = [0, 1, 0, 1, 1]
     found = scan(write(tmp_path / f"p.{suffix}", columns))
     assert (found.kind, found.n_classes, found.class_names, found.extras) == ("logits", 2, ("a", "b"), ("site",))
-    assert (found.has_targets, found.has_ids, found.n_rows) == (True, True, None if suffix == "csv" else 5)
+    assert (found.has_targets, found.n_rows) == (True, None if suffix == "csv" else 5)
     blocks = list(found)
     assert joined(blocks, "scores") == SCORES.tolist()
     assert joined(blocks, "targets") == [0, 1, 0, 1, 1]
@@ -204,6 +204,10 @@ def test_lists_in_place_of_targets_or_ids_are_refused_by_name(column, tmp_path):
     parquet.write_table(table, path)
     with pytest.raises(InvalidInput, match=f"column '{column}' must have one number, text or date per row, got list"):
         Predictions.load(path)
+    if column == "target":  # one column of scores: labels are read to find the classes
+        parquet.write_table(pa.table({"probability": [0.5], "target": [["a"]]}), path)
+        with pytest.raises(InvalidInput, match="column 'target' must have one number"):
+            Predictions.load(path)
 
 
 def test_a_folder_or_a_pattern_of_parquet_files_is_read_as_one(parts, block):
@@ -259,7 +263,7 @@ def test_ids_that_only_share_a_key_are_distinct(monkeypatch):
     ids = [np.array(["a", "b", "c"], dtype=object)]
     distinct = DistinctIds()
     distinct._keys.append(np.zeros(3, np.int64))
-    monkeypatch.setattr("calibrant.predictions.reader.hash", lambda _: 0, raising=False)
+    monkeypatch.setattr("calibrant.predictions.columns.hash", lambda _: 0, raising=False)
     distinct.check(lambda: ids)
 
 

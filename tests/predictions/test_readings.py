@@ -49,6 +49,87 @@ def test_a_class_number_in_the_name_of_the_only_column_is_that_class(column, pre
     assert found.predicted.tolist() == predicted
 
 
+@pytest.mark.parametrize(
+    ("column", "labels", "names", "probabilities"),
+    [
+        ("p_spam", ["spam", "spam"], ("not spam", "spam"), [0.8, 0.3]),
+        ("prob_1", [1, 1], None, [0.8, 0.3]),
+        ("prob_1", [0, 0], None, [0.8, 0.3]),
+        ("p_0", [1, 1], None, [0.2, 0.7]),
+    ],
+)
+def test_one_column_of_two_classes_of_which_one_occurs(column, labels, names, probabilities):
+    found = Predictions.from_frame(pd.DataFrame({column: [0.8, 0.3], "label": labels}))
+    assert found.class_names == names
+    assert found.probabilities[:, 1].tolist() == pytest.approx(probabilities)
+    own = names or ("0", "1")
+    assert [own[k] for k in found.targets] == list(map(str, labels))
+
+
+@pytest.mark.parametrize(
+    ("column", "label", "flags"),
+    [
+        (
+            "probability",
+            "yes",
+            ["the score of 'yes': --positive yes. If not, name the other class so"],
+        ),
+        ("probability", 1, ["the score of '0': --positive 0", "the score of '1': --positive 1"]),
+        ("p_value", "manual check", ["the score of 'manual check': --positive 'manual check'", "--positive value"]),
+    ],
+)
+def test_one_column_and_one_label_that_do_not_name_the_class_are_refused_with_the_flags(column, label, flags):
+    frame = pd.DataFrame({column: [0.8, 0.3], "label": [label, label]})
+    with pytest.raises(InvalidInput) as caught:
+        Predictions.from_frame(frame)
+    assert all(flag in str(caught.value) for flag in flags)
+    found = Predictions.from_frame(frame, columns={"positive": str(label)})
+    assert (found.class_names or ("0", "1"))[1] == str(label)
+    assert found.targets.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "answers", "flags"),
+    [
+        (["cat", "dog"], ["cat", "cat"], ["--positive cat", "--positive dog", "--columns 'predicted=my answer'"]),
+        (["cat", "cat"], ["cat", "cow"], ["--positive cat", "--columns 'predicted=my answer'"]),
+        (["cat", "cow"], ["cat", "cow"], ["--columns 'predicted=my answer'"]),
+    ],
+)
+def test_the_column_of_the_predicted_class_is_found_for_the_message(labels, answers, flags):
+    frame = pd.DataFrame({"my answer": answers, "confidence": [0.8, 0.3], "label": labels, "note": ["x", "y"]})
+    with pytest.raises(InvalidInput) as caught:
+        Predictions.from_frame(frame)
+    assert all(flag in str(caught.value) for flag in flags), str(caught.value)
+    assert "note" not in str(caught.value).partition("Choose one")[2]
+    assert Predictions.from_frame(frame, columns={"predicted": "my answer"}).kind == "confidence"
+
+
+@pytest.mark.parametrize(
+    ("heading", "labels", "flags"),
+    [
+        ("proba", ["spam", "ham"], ["--kind confidence", "--positive ham", "--positive spam"]),
+        ("y_proba", [1, 0], ["--kind confidence", "--positive 0", "--positive 1"]),
+        ("y_score", [1, 0], ["--kind confidence", "--kind score", "--positive 0", "--positive 1"]),
+    ],
+)
+def test_a_probability_beside_predictions_of_two_classes_may_be_of_one_of_them(heading, labels, flags):
+    frame = pd.DataFrame({"y_true": labels * 2, "y_pred": labels * 2, heading: [0.9, 0.2, 0.6, 0.4]})
+    with pytest.raises(InvalidInput, match=f"can be read in {len(flags)} ways") as caught:
+        Predictions.from_frame(frame)
+    assert all(flag in str(caught.value) for flag in flags)
+    assert evaluate(Predictions.from_frame(frame, kind="confidence")).test_error == 0
+    frame["y_pred"] = frame["y_pred"].iloc[0]
+    of_one = Predictions.from_frame(frame, kind="probabilities", columns={"positive": str(labels[0])})
+    assert of_one.has_all_classes
+    assert evaluate(of_one).test_error == 0
+
+
+def test_a_probability_beside_predictions_of_three_classes_is_theirs():
+    frame = pd.DataFrame({"y_true": ["a", "b", "c"], "y_pred": ["a", "b", "b"], "proba": [0.9, 0.2, 0.6]})
+    assert Predictions.from_frame(frame).kind == "confidence"
+
+
 def test_columns_named_like_the_labels_need_no_labels_if_the_classes_are_known():
     frame = pd.DataFrame({"cat": [0.9], "dog": [0.1], "age": [3], "y": ["cat"]})
     found = Predictions.from_frame(frame, kind="probabilities", class_names=["dog", "cat"])
@@ -128,6 +209,10 @@ def test_names_of_columns_may_have_capital_letters(tmp_path):
         ("p_a,p_b,label\n,0.5,a\n", "Leave out the rows without scores"),
         ("p_a,p_b,label\n50%,50%,a\n", "Write fractions"),
         ("p_a,p_b,truth\n0.5,0.5,a\n", "--columns target=truth"),
+        ("0.9,0.1,a\n0.5,0.5,b\n", "Its first line must hold the names of the columns"),
+        ("p_cat,p_dog,label\n0.5,0.5,Cat\n", "Classes: cat, dog"),
+        ("p_cat,p_dog,p_value,label\n0.5,0.5,0.3,cat\n", "probabilities in p_cat, p_dog, p_value must sum to 1"),
+        ("p_0,p_1,label\n0.5,0.5,a\n", "Name the classes: p_cat and so on"),
         ("id,p_a,p_b,label\n7,0.5,0.5,a\n7,0.5,0.5,b\n", "pass that name as clusters"),
     ],
 )

@@ -105,7 +105,10 @@ WRONG = {
 def test_wrong_tables_are_still_refused(tmp_path, ending, name):
     texts, match = WRONG[name]
     path = write(tmp_path / f"p{ending}", texts, [0] * len(texts))
-    with warnings.catch_warnings(), pytest.raises(InvalidInput, match=rf"p{ending}: probabilities must .*{match}"):
+    with (
+        warnings.catch_warnings(),
+        pytest.raises(InvalidInput, match=rf"p{ending}: probabilities in p_0, .* must .*{match}"),
+    ):
         warnings.simplefilter("error")
         Predictions.load(path)
 

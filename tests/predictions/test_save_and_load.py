@@ -261,7 +261,7 @@ def test_missing_arrays_and_unknown_endings_are_refused(tmp_path):
     refused(tmp_path / "p.npz", "must have targets, got scores and target.*--columns target=target")
     np.savez(tmp_path / "p.npz", logits=[[1.0, 2.0]], probabilities=[[1.0, 0.0]], targets=[0])
     refused(tmp_path / "p.npz", "exactly one of the arrays logits, probabilities")
-    refused(tmp_path / "p.pt", r"end in .npz, .csv, .jsonl or .parquet")
+    refused(tmp_path / "p.pt", r"end in .npz, .csv, .tsv, .jsonl or .parquet")
     with pytest.raises(InvalidInput, match="end in"):
         some().save(tmp_path / "p.pkl")
 
@@ -269,7 +269,9 @@ def test_missing_arrays_and_unknown_endings_are_refused(tmp_path):
 CSV = {
     "": "no columns",
     "target,logit_0,logit_1\n": "at least one row",
-    "target,score\n1,0.9\n": "at least two classes, got target, score. If 'score' .* --positive CLASS",
+    "target,score\n": "at least two classes, got target, score. If 'score' .* --positive CLASS",
+    "target,score\n1,0.9\n": "'score' is the score of '0': --positive 0; 'score' is the score of '1': --positive 1",
+    "label,score\nyes,0.9\n": "got 'yes' in every row. .* --positive yes. If not, name the other",
     "target,probability_0,probability_1\n1,0.333,0.66\n": "got 0.993 in row 0. If they were rounded",
     "targets,logit_0,logit_1\n0,1,1\n": "must have targets, got scores and targets",
     "logit_0,logit_1\n0,1\n": "must have targets, got scores and no other columns",
@@ -286,7 +288,7 @@ CSV = {
     "target,logit_0,logit_1\n2.0,1,1\n": "number in 0..1, got '2.0' in row 0",
     "target,logit_1,logit_2\n1,1,1\n": r"can be read as both \('1'\)\. Call the classes 0\.\.K-1",
     "target;logit_0;logit_1\n0;1,5;1\n": "columns must be separated by commas, got semicolons",
-    "target\tlogit_0\tlogit_1\n0\t1\t1\n": "separated by commas, got tabs",
+    "target\tlogit_0\tlogit_1\n0\t1\t1\n": "separated by commas, got tabs. A table with tabs is called .tsv",
     "target,id,logit_0,logit_1\n0,a,1,1\n0,a,1,1\n": "distinct, got 'a' again in row 1",
     "target,probability_0,probability_1\n0,0.5,0.4\n": "sum to 1",
 }

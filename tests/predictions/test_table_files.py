@@ -27,6 +27,7 @@ GOOD = {
         [[1.5, 2], [0, 1]],
     ),
     "words": (f"{HEADER}\nnan,a,1,2\nNULL,b,0,1\n,a,3,4\n", ["nan", "NULL", ""], [[1, 2], [0, 1], [3, 4]]),
+    "spaces in the header": ("id, target ,logit_a, logit_b\n1,a,1.5, 2\n", ["1"], [[1.5, 2]]),
     "signs": (f"{HEADER}\n1,a,+1,-0\n", ["1"], [[1, 0]]),
     "not finite": (f"{HEADER}\n1,a,inf,nan\n", ["1"], [[np.inf, np.nan]]),
     "unicode": ("id,target,logit_ä,logit_b\nß,ä,1,2\n", ["ß"], [[1, 2]]),
@@ -104,6 +105,22 @@ def test_bad_csv_is_refused_with_its_place(tmp_path, name):
     assert "p.csv" in str(error.value)
 
 
+def test_tables_may_have_tabs(tmp_path):
+    path = tmp_path / "p.tsv"
+    path.write_text('id\ttarget\tlogit_a\tlogit_b\n"x\ty"\ta\t1.5\t2\nq, r\tb\t0\t1\n')
+    ids, scores = read(path)
+    assert ids == ["x\ty", "q, r"]
+    assert scores.tolist() == [[1.5, 2], [0, 1]]
+    assert Predictions.load(path).targets.tolist() == [0, 1]
+    assert read_table(path, {"id"}) == {"id": ids}
+    path.write_text('target\tlogit_a\tlogit_b\na\t1\t2\nx"y\t1\t2\n')
+    with pytest.raises(InvalidInput, match="line 3 must have quotation marks only around"):
+        Predictions.load(path)
+    path.write_text("target,logit_a,logit_b\na,1,2\n")
+    with pytest.raises(InvalidInput, match=r"be separated by tabs, got commas\. .* one with commas \.csv"):
+        Predictions.load(path)
+
+
 def test_a_row_longer_than_a_block_is_refused(tmp_path):
     (tmp_path / "p.csv").write_text("target,logit_a,logit_b\na,1,2\n" + "a" * 10_000_000)
     with pytest.raises(InvalidInput, match="have rows of at most 4 MB"):
@@ -173,8 +190,8 @@ def test_only_wanted_columns_are_read(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("name", ["t.txt", "t"])
-def test_tables_end_in_csv_or_parquet(tmp_path, name):
-    with pytest.raises(InvalidInput, match=r"end in \.csv or \.parquet"):
+def test_other_endings_are_refused(tmp_path, name):
+    with pytest.raises(InvalidInput, match=r"end in \.csv, \.tsv or \.parquet"):
         read_table(tmp_path / name)
 
 

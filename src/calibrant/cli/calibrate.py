@@ -48,7 +48,7 @@ def calibrate(
     fitted_on, applied_to = calibration_sources(source, apply)
     predictions_path, policy_path = calibrated_paths(fitted_on, applied_to, out)
     cases = load_predictions(fitted_on, **reading.options())
-    test = load_predictions(applied_to, **reading.options())
+    test = load_predictions(applied_to, **reading.options(), known_classes=cases.class_names)
     if share is not None:
         cases, _ = cases.split(share, seed=seed)
     with steps() as progress:

@@ -1,7 +1,8 @@
 """`calibrant route`: choose a rule, apply it, and check whether its promise held."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -111,7 +112,7 @@ def fit(
     given = load_predictions(path, **reading.options())
     stated = given if per_class else given.as_right_or_wrong()
     start = Policy(stated.n_classes, class_names=stated.class_names)
-    fitting = None
+    fitting = reused = None
     if calibrate:
         some, _ = given.split(temperature_share(len(given)) if share is None else share, seed=seed, clusters=clusters)
         # Scores without a scale need an offset, too, and nobody knows which confidences they will reach.
@@ -120,10 +121,14 @@ def fit(
         if score is not None or given.kind == "score":
             fitting, search = start.calibrate(some), "split"
     elif not raw and (policy or target).is_file():
-        start = Policy.load(policy or target).with_rule(None)
+        kept = Policy.load(policy or target).with_rule(None)
+        if kept.calibrator is not None:
+            start, reused = kept, policy or target
+    with _refused_by(reused):
+        calibrated = start.calibrate(start.unseen(given))
     replaced = _replaced(target)
     start = start.remember(replaced.fits)
-    cases, drawn, noted = _drawn(start.calibrate(start.unseen(given)), weights, seed)
+    cases, drawn, noted = _drawn(calibrated, weights, seed)
     costs: dict[str, Any] = {"cost_error": cost_error, "cost_review": cost_review}
     if cost_matrix is not None:
         costs["cost_matrix"] = read_cost_matrix(cost_matrix, cases)
@@ -165,6 +170,20 @@ def fit(
         "path": str(target),
     }
     answer("\n".join([*lines, f"Wrote {target}"]), content, as_json=as_json)
+
+
+@contextmanager
+def _refused_by(path: Path | None) -> Iterator[None]:
+    """If the calibrator of a file does not fit the cases, name the file and the flags that leave it out."""
+    try:
+        yield
+    except InvalidInput as error:
+        if path is None:
+            raise
+        raise InvalidInput(
+            f"{path}, whose calibrator is used: {error} For a new model write another file (--out FILE), or choose the "
+            "rule without that calibrator (--raw) or with a new one (--calibrate)."
+        ) from error
 
 
 def _drawn(
@@ -365,8 +384,9 @@ def check(
         if not all(all(result["held"].values()) for result in checked.values()):
             raise CheckFailed("a promise did not hold")
         return
-    cases = load_predictions(source, "test", **reading.options())
-    verdict = check_policy(Policy.load(policy), cases, confidence=confidence, strict=strict)
+    loaded = Policy.load(policy)
+    cases = load_predictions(source, "test", **reading.options(), known_classes=loaded.class_names)
+    verdict = check_policy(loaded, cases, confidence=confidence, strict=strict)
     answer(verdict.describe(), verdict.to_dict(), as_json=as_json)
     if verdict.broken:
         raise CheckFailed("; ".join(verdict.broken))
@@ -403,7 +423,7 @@ def shortlist_(
     path, target = source_path(source, "test"), out or policy
     refuse_overwriting([target], [path])
     loaded = Policy.load(policy)
-    cases = load_predictions(path, **reading.options())
+    cases = load_predictions(path, **reading.options(), known_classes=loaded.class_names)
     loaded.warn_if_seen(cases)
     _, drawn, noted = _drawn(loaded.calibrate(cases), weights, seed)
     chosen = noted(choose_shortlist(drawn, coverage, confidence=confidence, rule=loaded.routing))

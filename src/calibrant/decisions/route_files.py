@@ -17,9 +17,8 @@ from calibrant.decisions.shortlist import candidate_columns, candidates
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path, atomic_stream
 from calibrant.predictions import Block, Kind, Origin, Predictions, Scan, names_or_numbers, scan, table_writer
-from calibrant.predictions.columns import as_ids
+from calibrant.predictions.columns import DistinctIds, as_ids
 from calibrant.predictions.npz import calibrated_by
-from calibrant.predictions.reader import DistinctIds
 from calibrant.tables import ShownFields
 
 SHORTLIST = "shortlist"
@@ -65,7 +64,7 @@ def route_file(
 
     Args:
         policy: Calibrates and decides. With a shortlist, a column `shortlist` is added for the cases that go to a
-            person: class names, most probable first, as a list in Parquet and as a JSON list in CSV.
+            person: class names, most probable first, as a JSON list.
         source: Raw scores of the model, as `calibrant.predictions.scan` reads them: `.npz`, `.csv`, `.parquet`, a
             folder or pattern of Parquet files. Targets are ignored. Rows without ids are numbered from 0. Class names
             decide the order of columns; a policy without names takes classes called 0..K-1 only.
@@ -105,7 +104,8 @@ def route_file(
                 "confidence": routed.confidence,
             }
             if policy.shortlist is not None:
-                written[SHORTLIST] = lists
+                # JSON: a class may have any name, with commas in it.
+                written[SHORTLIST] = [json.dumps(names, ensure_ascii=False) if names else "" for names in lists]
             written |= {name: block.extras[name] for name in keep}
             if suffix == ".csv":
                 written = _for_csv(written)
@@ -212,13 +212,11 @@ def _decided(policy: Policy, block: Block, opened: Scan) -> tuple[Routed, list[l
 
 
 def _for_csv(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Guard text against spreadsheets, and write lists as JSON: a class may have any name, with commas in it."""
+    """Guard text against spreadsheets."""
     written: dict[str, Any] = {}
     for name, column in columns.items():
         cells = column
-        if name == SHORTLIST:
-            cells = [json.dumps(names, ensure_ascii=False) if names else "" for names in column]
-        elif isinstance(column, np.ndarray) and column.dtype.kind in "OU":
+        if isinstance(column, np.ndarray) and column.dtype.kind in "OU":
             cells = np.array([guarded(str(value)) for value in column.tolist()], dtype=object)
         written[guarded(name)] = cells
     return written

@@ -15,7 +15,7 @@ from calibrant.errors import InvalidInput, invalid
 from calibrant.files import MOST_CLASSES, typed
 from calibrant.predictions import Kind, Predictions, in_order_of, names_or_numbers, require_predictions
 from calibrant.predictions.columns import as_class_names
-from calibrant.predictions.core import RIGHT_OR_WRONG
+from calibrant.predictions.readings import RIGHT_OR_WRONG
 from calibrant.predictions.rows import SUM_TOLERANCE, Precision, as_scores, probabilities_of, refuse_scores
 from calibrant.tables import FEW, Displayed, ShownFields, Table
 

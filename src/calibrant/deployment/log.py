@@ -29,7 +29,7 @@ from calibrant.errors import CalibrantError, InvalidInput, OutputError, did_you_
 from calibrant.files import parse_json
 from calibrant.predictions import names_or_numbers
 from calibrant.predictions.columns import as_class_names
-from calibrant.predictions.core import RIGHT_OR_WRONG
+from calibrant.predictions.readings import RIGHT_OR_WRONG
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -21,9 +21,9 @@ from calibrant.deployment.log import DecisionLog
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path
 from calibrant.predictions import Kind, Predictions, Scan, names_or_numbers, prediction_files, read_table, scan
-from calibrant.predictions.columns import Labels
-from calibrant.predictions.core import RIGHT_OR_WRONG, load_part
-from calibrant.predictions.reader import FORMATS, DistinctIds
+from calibrant.predictions.columns import Labels, check_distinct
+from calibrant.predictions.reader import FORMATS
+from calibrant.predictions.readings import RIGHT_OR_WRONG
 from calibrant.predictions.table_files import table_columns
 from calibrant.scale import Executor, map_parts
 
@@ -167,7 +167,7 @@ class Stream:
         names = streams[0].extras
         joined["extras"] = {name: np.concatenate([stream.extras[name] for stream in streams]) for name in names}
         if "ids" in joined:
-            _check_distinct(joined["ids"])
+            check_distinct(joined["ids"])
         return replace(streams[0], **joined)
 
     @classmethod
@@ -203,7 +203,7 @@ class Stream:
         if label_order is not None:
             columns["label_order"] = np.asarray(label_order, dtype=np.int64)
         if ids is not None:
-            _check_distinct(columns["ids"])
+            check_distinct(columns["ids"])
         if rule.class_names == RIGHT_OR_WRONG:  # the class matters only as far as it is right; -1: not known
             predicted, true = np.ones(rows, np.int64), np.where(true < 0, -1, true == predicted)
         classes = check_labels("predicted", predicted, rows=rows, n_classes=rule.n_classes).astype(np.int64)
@@ -275,12 +275,6 @@ def _check_decisions(
         hint = f"{len(differing):,} of {len(automate):,} differ: name the rule that decided."
         got = f"{word} at confidence {confidence[row]:.6g} in row {row}"
         raise invalid("decisions", "be those of this rule", got, hint)
-
-
-def _check_distinct(ids: NDArray[Any]) -> None:
-    distinct = DistinctIds()
-    distinct.add(ids)
-    distinct.check(lambda: [ids])
 
 
 def _values(column: Any) -> NDArray[Any]:
@@ -377,7 +371,7 @@ def _read_decisions(path: Path, executor: Executor | None, wanted: set[str] | No
     parts = [part.absolute() for part in prediction_files(path)]
     if executor is not None:
         executor.check_shared(parts[0], parts[-1])
-    if parts[0].suffix.lower() not in (".csv", ".parquet") or "decision" not in table_columns(parts[0]):
+    if parts[0].suffix.lower() not in (".csv", ".tsv", ".parquet") or "decision" not in table_columns(parts[0]):
         return {}
     whole: dict[str, list[Any]] = {}
     for number, table in enumerate(map_parts(partial(read_table, wanted=wanted), parts, executor)):
@@ -391,16 +385,17 @@ def _read_decisions(path: Path, executor: Executor | None, wanted: set[str] | No
 def _decide_predictions(
     path: Path, policy: Policy, kind: Kind | None, columns: dict[str, str] | None, executor: Executor | None
 ) -> Stream:
+    reading: dict[str, Any] = {"kind": kind, "columns": columns, "known_classes": policy.class_names}
     if not path.is_dir():
-        return Stream.of_predictions(policy, Predictions.load(path, kind=kind, columns=columns))
-    parts = [part for part in scan(path.absolute(), kind=kind, columns=columns).parts() if part.n_rows]
+        return Stream.of_predictions(policy, Predictions.load(path, **reading))
+    parts = [part for part in scan(path.absolute(), **reading).parts() if part.n_rows]
     if not parts:
         raise InvalidInput(f"{path} must hold at least one case, got none.")
     return Stream.joined(map_parts(partial(_decide_part, policy=policy), parts, executor))
 
 
 def _decide_part(part: Scan, *, policy: Policy) -> Stream:
-    return Stream.of_predictions(policy, load_part(part))
+    return Stream.of_predictions(policy, Predictions.of_scan(part))
 
 
 def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: str | Path | None) -> Stream:
@@ -470,17 +465,16 @@ def _read_automate(table: dict[str, list[Any]], where: str) -> list[bool]:
 
 
 def _read_lists(cells: list[Any], class_names: tuple[str, ...], rule: RoutingRule, where: str) -> list[list[int]]:
-    """Numbers of the classes that were listed for each case: cells are lists, JSON lists or empty.
+    """Numbers of the classes that were listed for each case: cells are JSON lists or empty.
 
     Candidates of a class and a score may be classes that no case has; these are left out.
     """
     numbers = {name: number for number, name in enumerate(class_names)}
     lists = []
     for row, cell in enumerate(cells):
-        names = cell or []
-        if isinstance(names, str):
-            with suppress(ValueError):
-                names = json.loads(names)
+        names: Any = cell or []
+        with suppress(ValueError):
+            names = json.loads(cell or "[]")
         known = isinstance(names, list) and [numbers[str(name)] for name in names if str(name) in numbers]
         if not isinstance(known, list) or (len(known) < len(names) and rule.class_names != RIGHT_OR_WRONG):
             raise invalid(where, "be lists of class names of the rule", f"{str(cell)[:40]!r} in row {row}")
@@ -532,7 +526,7 @@ def _classes(cells: Iterable[Any], names: tuple[str, ...], where: str, *, only_n
         return np.full(len(texts), -1)
     place = {text: number for number, text in enumerate(distinct)}
     places = np.array([place.get(text, 0) for text in texts])
-    classes = Labels(where, names, lambda: distinct, only_names=only_names).codes(distinct, places, 0)
+    classes = Labels(where, names, lambda: distinct, only_names=only_names).codes((distinct, places), 0)
     return np.where([text in empty for text in texts], -1, classes)
 
 

@@ -27,7 +27,7 @@ from calibrant.deployment.signals import (
 )
 from calibrant.errors import InvalidInput, invalid, naming
 from calibrant.predictions import Predictions, names_or_numbers
-from calibrant.predictions.core import RIGHT_OR_WRONG
+from calibrant.predictions.readings import RIGHT_OR_WRONG
 from calibrant.tables import Displayed, Table
 
 

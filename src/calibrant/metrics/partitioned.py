@@ -20,8 +20,7 @@ from calibrant.metrics.binning import check_bins
 from calibrant.metrics.confidences import Confidences, Ranked, sort_keys
 from calibrant.metrics.evaluation import Evaluation, Sums, check_thresholds, finish, read_sums
 from calibrant.metrics.functions import NoiseBin, noise_bins, simulate_noise
-from calibrant.predictions import Kind, Scan, scan
-from calibrant.predictions.core import load_part
+from calibrant.predictions import Kind, Predictions, Scan, scan
 from calibrant.scale import Executor, map_parts
 
 
@@ -90,6 +89,6 @@ def evaluate_parts(
 def _read_part(part: Scan, *, n_bins: int) -> _PartialSums:
     """What the rows of a part add."""
     with naming(part.where):
-        sums, rows = read_sums(load_part(part, mmap=part.is_large), n_bins)
+        sums, rows = read_sums(Predictions.of_scan(part, mmap=part.is_large), n_bins)
     confidence = rows.confidence.astype("float32" if rows.precision == "float32" else "float64", copy=False)
     return _PartialSums(sums, noise_bins(confidence, n_bins, rows.precision), [sort_keys(confidence, rows.correct)])

@@ -1,8 +1,8 @@
 """What belongs to scores: targets, ids, class names and other columns; and the files that hold them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from calibrant.checks import as_array, labels
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.predictions.readings import RESERVED_PREFIXES, WHOLE, Layout, first_repeated, plain_label, shortened
-from calibrant.predictions.rows import PRECISIONS, OnDisk, Precision
+from calibrant.predictions.rows import OnDisk, Precision
 
-SAME_ID = "If rows belong together, give their column another name than id, and pass that name as clusters."
+_SAME_ID = "If rows belong together, give their column another name than id, and pass that name as clusters."
 # Names that other columns cannot have, because files use them for targets, ids and scores.
 _RESERVED = ("target", "id", "targets", "ids", "logits", "probabilities", "scores", "class_names", "precision", "")
 _LONGEST_ID = 1000
@@ -64,10 +64,7 @@ def as_ids(ids: Any, rows: int) -> NDArray[Any] | None:
         raise invalid("ids", "be strings or integers", f"dtype {values.dtype}")
     if values.shape != (rows,):
         raise invalid("ids", f"have shape ({rows},), one per row", f"shape {values.shape}")
-    unique, first = np.unique(values, return_index=True)
-    if len(unique) < rows:
-        again = int(np.setdiff1d(np.arange(rows), first)[0])
-        raise invalid("ids", "be distinct", f"{values[again].item()!r} again in row {again}", SAME_ID)
+    check_distinct(values)
     return values
 
 
@@ -76,6 +73,50 @@ def check_id_lengths(ids: NDArray[Any]) -> None:
     longest = max(map(len, ids), default=0)
     if longest > _LONGEST_ID:
         raise invalid("ids", f"have at most {_LONGEST_ID} characters", f"one of {longest}")
+
+
+class DistinctIds:
+    """Refuses an id that occurs twice. It remembers eight bytes per row instead of the ids."""
+
+    def __init__(self) -> None:
+        self._keys: list[NDArray[np.int64]] = []
+
+    def add(self, ids: NDArray[Any]) -> None:
+        """Remember the ids of some more rows."""
+        self._keys.append(_keys_of(ids))
+
+    def check(self, again: Callable[[], Iterable[NDArray[Any]]]) -> None:
+        """Raise an error if an id occurs twice. `again` reads all ids once more if two seem to be the same."""
+        if not self._keys:
+            return
+        keys = np.sort(np.concatenate(self._keys))
+        self._keys.clear()
+        repeated = keys[1:][keys[1:] == keys[:-1]]
+        if not len(repeated):
+            return
+        seen: set[Any] = set()
+        start = 0
+        for ids in again():
+            for row in np.flatnonzero(np.isin(_keys_of(ids), repeated)).tolist():
+                (name,) = ids[[row]].tolist()
+                if name in seen:
+                    raise invalid("ids", "be distinct", f"{name!r}"[:60] + f" again in row {start + row}", _SAME_ID)
+                seen.add(name)
+            start += len(ids)
+
+
+def check_distinct(ids: NDArray[Any]) -> None:
+    """Refuse an id that occurs twice."""
+    distinct = DistinctIds()
+    distinct.add(ids)
+    distinct.check(lambda: [ids])
+
+
+def _keys_of(ids: NDArray[Any]) -> NDArray[np.int64]:
+    if ids.dtype.kind in "iu":
+        return ids.astype(np.int64)
+    # Python's hash has a secret seed, so nobody can make many ids that share one.
+    return np.fromiter(map(hash, ids.tolist()), dtype=np.int64, count=len(ids))
 
 
 def as_class_names(
@@ -124,19 +165,16 @@ def as_extras(extras: Mapping[str, Any] | None, rows: int) -> dict[str, NDArray[
 def as_rows(mask: Any, rows: int) -> NDArray[Any]:
     """Check a boolean mask or integer row numbers for `subset`, and return row numbers."""
     values = as_array("mask", mask)
-    if values.dtype == bool:
-        if values.shape != (rows,):
-            raise invalid("mask", f"have shape ({rows},)", f"shape {values.shape}")
-        chosen = np.flatnonzero(values)
-    elif values.dtype.kind in "iu" and values.ndim == 1:
-        chosen = values
-        if chosen.size and (chosen.min() < 0 or chosen.max() >= rows):
-            raise invalid("mask", f"hold row numbers in 0..{rows - 1}", f"{chosen.min()}..{chosen.max()}")
-    else:
-        raise invalid("mask", "be booleans, one per row, or row numbers", f"{values.dtype} of shape {values.shape}")
-    if chosen.size == 0:
+    if values.dtype == bool and values.shape == (rows,):
+        values = np.flatnonzero(values)
+    if values.dtype.kind not in "iu" or values.ndim != 1:
+        got = f"{values.dtype} of shape {values.shape}"
+        raise invalid("mask", f"be {rows} booleans, one per row, or row numbers", got)
+    if values.size == 0:
         raise InvalidInput("mask must keep at least one row, got none.")
-    return chosen
+    if values.min() < 0 or values.max() >= rows:
+        raise invalid("mask", f"hold row numbers in 0..{rows - 1}", f"{values.min()}..{values.max()}")
+    return values
 
 
 def class_order(
@@ -174,6 +212,10 @@ def names_or_numbers(class_names: Sequence[str] | None, n_classes: int) -> tuple
     return tuple(class_names or map(str, range(n_classes)))
 
 
+Coded = tuple[Sequence[Any], NDArray[Any]]
+"""Distinct values, and for each row the index of its value among them."""
+
+
 class Labels:
     """Converts the targets of a file to class numbers. Either all of them are class names, or all are class numbers.
 
@@ -186,13 +228,14 @@ class Labels:
         self._where = where
         self._distinct = distinct
         self._names = {name: number for number, name in enumerate(names)}
-        self._readings: list[Callable[[str], int | None]] = [self._names.get, self._number]
-        self._settled = all(self._number(name) in (None, number) for name, number in self._names.items())
-        if only_names:
-            self._readings, self._settled = [self._name], True
+        self._readings: list[Callable[[str], int | None]] = [self._name]
+        if not only_names:
+            self._readings.append(self._number)
+        self._settled = only_names or all(self._number(name) in (None, k) for name, k in self._names.items())
 
-    def codes(self, values: Sequence[Any], places: NDArray[Any], first_row: int) -> NDArray[np.int64]:
-        """Return the class numbers of some rows from their distinct targets and each row's place among these."""
+    def codes(self, labels: Coded, first_row: int) -> NDArray[np.int64]:
+        """Return the class numbers of some rows."""
+        values, places = labels
         texts = [self._text(value) for value in values]
         if not self._settled:
             self._settle()
@@ -207,7 +250,7 @@ class Labels:
         """Look at all targets before deciding whether they are names or numbers: nothing is guessed."""
         texts = {self._text(value) for value in self._distinct()}
         self._readings = self._possible(texts) or self._readings
-        differing = sorted(text for text in texts if self._names.get(text) != self._number(text))
+        differing = sorted(text for text in texts if self._name(text) != self._number(text))
         if differing and len(self._possible(texts)) > 1:
             hint = "Call the classes 0..K-1, or by names that are not numbers."
             both = f"values that can be read as both ({differing[0]!r})"
@@ -239,7 +282,7 @@ class Labels:
         return str(int(value))
 
     def _refuse(self, values: Sequence[Any], texts: list[str], places: NDArray[Any], first_row: int) -> None:
-        unread = [p for p, text in enumerate(texts) if text not in self._names and self._number(text) is None]
+        unread = [p for p, text in enumerate(texts) if self._name(text) is None and self._number(text) is None]
         if unread:
             rule = f"be a class name of the columns, or its number in 0..{len(self._names) - 1}"
         else:
@@ -251,30 +294,26 @@ class Labels:
         hint = ""
         if texts[places[row]] == str(len(self._names)):
             hint = "Class numbers are counted from 0."
+        elif texts[places[row]] and tuple(self._names) == names_or_numbers(None, len(self._names)):
+            hint = "Name the classes: p_cat and so on for the columns of scores, in .npz the array class_names."
+        elif texts[places[row]]:
+            hint = f"Classes: {shortened(list(self._names), 12)}."
         elif not texts[places[row]]:
             hint = "Leave out the rows without a label."
         raise invalid(self._where, rule, f"{value} in row {first_row + row}", hint)
 
 
-Coded = tuple[Sequence[Any], NDArray[Any]]
-"""Distinct values, and for each row the index of its value among them."""
-
-
 @dataclass(frozen=True)
 class RawBlock:
-    """Some rows as a file has them, classes in the file's order.
-
-    `labels` are the columns of targets and predicted classes, `columns` all others that were asked for.
-    """
+    """Some rows as a file has them, with classes in the file's order. Columns of labels are `Coded`, others arrays."""
 
     rows: int
+    columns: dict[str, Any]
     scores: NDArray[Any] | None = None
-    labels: dict[str, Coded] = field(default_factory=dict)
-    columns: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
-class PredictionSource:
-    """A file of one format, or several. Each call of `read` opens it again."""
+class PredictionSource(Protocol):
+    """A file of one format. Each call of `read` opens it again."""
 
     where: str  # the file, for messages
     layout: Layout
@@ -288,60 +327,13 @@ class PredictionSource:
 
     def read(self, names: Sequence[str], *, scores: bool = False) -> Iterator[RawBlock]:
         """Yield the rows in order, block by block, with the columns of these names."""
-        raise NotImplementedError
 
     def labels_in(self, column: str) -> set[str]:
         """Return the distinct values of a column as text."""
-        raise NotImplementedError
 
-    def on_disk(self) -> "OnDisk | None":
+    def on_disk(self) -> OnDisk | None:
         """Return the scores in the file itself, if they can be read there without unpacking."""
         return None
-
-    def count(self) -> int:
-        """Return the number of rows, and remember it in `rows`."""
-        if self.rows is None:
-            self.rows = sum(block.rows for block in self.read(()))
-        return self.rows
-
-
-class Parts(PredictionSource):
-    """Several files of one format and with the same columns, in any order. Scores get the widest type among them."""
-
-    def __init__(self, where: str, sources: Sequence[PredictionSource]) -> None:
-        first = sources[0]
-        self.where = where
-        self.sources = sources
-        self.layout = first.layout
-        self.class_names = first.class_names
-        self.typed = first.typed
-        self.rows = None
-        if all(source.rows is not None for source in sources):
-            self.count()
-        self.dtype = np.result_type(*(source.dtype for source in sources))
-        self.precision = PRECISIONS[self.dtype.itemsize]
-        if all(source.precision == "bfloat16" for source in sources):
-            self.precision = "bfloat16"
-        for source in sources:
-            source.dtype = self.dtype
-            source.precision = self.precision
-        self.stored = sum(source.stored for source in sources)
-        self.unfolded = sum(source.unfolded for source in sources)
-        check_unfolded(where, self.unfolded, self.stored, most=20)
-
-    def labels_in(self, column: str) -> set[str]:
-        """Return the distinct values of a column of all files as text."""
-        return set[str]().union(*(source.labels_in(column) for source in self.sources))
-
-    def read(self, names: Sequence[str], *, scores: bool = False) -> Iterator[RawBlock]:
-        """Yield the rows of all files in order."""
-        for source in self.sources:
-            yield from source.read(names, scores=scores)
-
-    def count(self) -> int:
-        """Return the number of rows of all files, and remember it in `rows`."""
-        self.rows = sum(source.count() for source in self.sources)
-        return self.rows
 
 
 def check_columns_there(where: str, there: Sequence[str], layout: Layout) -> None:
@@ -363,10 +355,3 @@ def check_unfolded(
 def block_rows(columns: int) -> int:
     """Return the number of rows of a block."""
     return max(1, _BLOCK_CELLS // columns)
-
-
-def texts(values: Sequence[Any]) -> NDArray[Any]:
-    """Put Python strings into an array of objects, in which no entry takes as much memory as the longest."""
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array

@@ -1,6 +1,5 @@
 """`Predictions`: scores and targets of one model on one set of rows, checked once."""
 
-import copy
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,8 +26,8 @@ from calibrant.predictions.columns import (
     names_or_numbers,
 )
 from calibrant.predictions.npz import CALIBRATED_BY, calibrated_by
-from calibrant.predictions.reader import ENDINGS, Scan, load_content, opened_scan, prediction_files, scan
-from calibrant.predictions.readings import Request, check_columns
+from calibrant.predictions.reader import Scan, load_content, opened_scan, prediction_files, scan
+from calibrant.predictions.readings import RIGHT_OR_WRONG, Request, check_columns
 from calibrant.predictions.rows import (
     OnDisk,
     Precision,
@@ -45,13 +44,8 @@ from calibrant.predictions.rows import (
     warn_if_probabilities,
 )
 from calibrant.predictions.table_files import FrameSource, arrow_table, table_writer
-from calibrant.tables import Table
 
-RIGHT_OR_WRONG = ("wrong", "right")
-"""Classes of a rule for predictions of a class and a score: whether the prediction is right."""
 _PREFIX = {"logits": "logit_", "probabilities": "probability_"}
-# Rows that a notebook shows.
-_SHOWN_ROWS = 5
 
 
 @dataclass(frozen=True)
@@ -114,14 +108,17 @@ class Predictions:
     ([0.9, 0.6], [True, False])
     """
 
-    _kind: Kind
-    _precision: Precision
+    kind: Kind
+    """What the scores are: "logits", "probabilities", or of the predicted class alone "confidence" or "score"."""
+    precision: Precision
+    """Type of the scores as they were passed."""
+    class_names: tuple[str, ...] | None
+    """One name per class, or None."""
     _scores: NDArray[Any] | OnDisk
     _targets: NDArray[np.int64]
     _answers: NDArray[np.int64] | None = None  # the predicted classes, for a class and a score
     _unlabelled: bool = False
     _ids: NDArray[Any] | Callable[[], NDArray[Any]] | None
-    _class_names: tuple[str, ...] | None
     _n_answers: int
     _extras: Mapping[str, NDArray[Any]]
     origin: Origin = Origin()
@@ -161,15 +158,10 @@ class Predictions:
         class_names: Sequence[str] | Mapping[Any, str] | None = None,
         extras: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Make predictions from scores after the softmax.
+        """Make predictions from scores after the softmax, shape (n, K). Other arguments are those of `from_logits`.
 
-        Args:
-            probabilities: Shape (n, K), not negative; rows sum to 1 within 1e-4 (float16: 1e-3, bfloat16: 5e-3).
-                They are used as they are, never renormalised.
-            targets: As in `from_logits`, like `ids`, `class_names` and `extras`.
-            ids: See `targets`.
-            class_names: See `targets`.
-            extras: See `targets`.
+        Probabilities are not negative, and rows sum to 1 within 1e-4 (float16: 1e-3, bfloat16: 5e-3). They are used as
+        they are, never renormalised.
         """
         return cls._make("probabilities", probabilities, targets, ids, class_names, extras)
 
@@ -186,13 +178,8 @@ class Predictions:
     ) -> Self:
         """Make predictions of two classes from one score per row, that of class 1.
 
-        Args:
-            scores: Shape (n,) or (n, 1): the logit of class 1 (class 0 gets 0) or its probability.
-            targets: Shape (n,), 0 or 1.
-            kind: "logits" or "probabilities". It is never guessed.
-            ids: As in `from_logits`.
-            class_names: Names of class 0 and class 1.
-            extras: As in `from_logits`.
+        `scores` have the shape (n,) or (n, 1). `kind` says whether they are logits (class 0 gets 0) or probabilities.
+        Other arguments are those of `from_logits`.
 
         >>> Predictions.from_binary([0.2, 0.9], [0, 1], kind="probabilities").probabilities.round(1).tolist()
         [[0.8, 0.2], [0.1, 0.9]]
@@ -232,7 +219,6 @@ class Predictions:
         if kind not in ("confidence", "score"):
             raise invalid("kind", "be 'confidence' or 'score'", repr(kind))
         answers = as_array("predicted", predicted)
-        rows = len(answers)
         labels = [answers]
         if targets is not None:
             labels.append(as_array("targets", targets))
@@ -241,44 +227,22 @@ class Predictions:
             names = as_class_names(classes, len(classes))
         elif all(column.dtype.kind in "USTO" for column in labels):
             names = tuple(sorted({str(label) for column in labels for label in column.tolist()}))
-        if names is None:
-            if any(column.dtype.kind not in "iu" for column in labels):
-                got = " and ".join(f"dtype {column.dtype}" for column in labels)
-                raise invalid("predicted and targets", "be names of classes, or class numbers, in both", got)
+        if names is not None:
+            count = len(names)
+        elif all(column.dtype.kind in "iu" for column in labels):
             count = max(1, *(int(column.max(initial=0)) for column in labels)) + 1
         else:
-            count = len(names)
-        codes = [as_targets(labels[0], rows, count, names, name="predicted")]
-        if targets is not None:
-            codes.append(as_targets(labels[1], rows, count, names))
-        return cls._join_answers(kind, confidence, codes, as_ids(ids, rows), names, count, as_extras(extras, rows))
-
-    @classmethod
-    def _join_answers(
-        cls,
-        kind: Kind,
-        confidence: Any,
-        codes: Sequence[NDArray[np.int64]],
-        ids: NDArray[Any] | None,
-        class_names: tuple[str, ...] | None,
-        n_classes: int,
-        extras: Mapping[str, NDArray[Any]],
-    ) -> Self:
-        """Put predicted classes, their scores and the rest together. `codes` are of predicted and of true classes."""
-        answers = codes[0]
-        scores, precision = as_top_scores(confidence, kind, len(answers))
-        targets = codes[-1]  # without targets nothing reads them
-        self = cls._join(kind, precision, scores[:, None], targets, ids, class_names, extras)
-        self._answers, self._n_answers, self._unlabelled = answers, n_classes, len(codes) == 1
+            got = " and ".join(f"dtype {column.dtype}" for column in labels)
+            raise invalid("predicted and targets", "be names of classes, or class numbers, in both", got)
+        answers = as_targets(answers, len(answers), count, names, name="predicted")
+        self = cls._make(kind, confidence, labels[-1], ids, names, extras, answers=answers, n_answers=count)
+        self._unlabelled = targets is None
         return self
 
     def _with(self, **changed: Any) -> Self:
-        """The same predictions with some attributes changed, which the caller has checked."""
-        same = copy.copy(self)
-        for name in ("_rows", "correct"):
-            same.__dict__.pop(name, None)
-        same.__dict__.update(changed)
-        return same
+        """The same predictions with some parts changed, which the caller has checked."""
+        same = {name: part for name, part in self.__dict__.items() if name not in ("_rows", "correct")}
+        return self._of(**(same | changed))
 
     @classmethod
     def from_frame(
@@ -291,14 +255,10 @@ class Predictions:
     ) -> Self:
         """Make predictions from a data frame of pandas or polars, by the same rules as for a file.
 
-        Args:
-            frame: One row per case. The index of pandas is not read.
-            kind: What the scores are, if the names of columns do not say it.
-            columns: Other names of columns: `{"target": "label", "scores": "p_*", "positive": "yes"}`.
-            class_names: Names of the classes, in the order wanted.
+        It has one row per case. The index of pandas is not read. Other arguments are those of `load`.
         """
         request = Request(kind, check_columns(columns), class_names)
-        return cls._load(opened_scan(FrameSource(arrow_table(frame), request), class_names), mmap=False)
+        return cls.of_scan(opened_scan([FrameSource(arrow_table(frame), request)], class_names))
 
     @classmethod
     def _make(
@@ -309,19 +269,32 @@ class Predictions:
         ids: Any,
         class_names: Any,
         extras: Any,
+        *,
         precision: Precision | None = None,
+        answers: NDArray[np.int64] | None = None,
+        n_answers: int = 0,
     ) -> Self:
-        """Check all parts and put them together. Pass `precision` if it is not that of the scores."""
-        values, own_precision = as_scores(kind, scores, kind)
-        rows, classes = values.shape
-        self = cls._join(
-            kind,
-            precision or own_precision,
-            values,
-            as_targets(targets, rows, classes, as_class_names(class_names, classes)),
-            as_ids(ids, rows),
-            as_class_names(class_names, classes),
-            as_extras(extras, rows),
+        """Check all parts and put them together.
+
+        Pass `precision` if it is not that of the scores. `answers` are the predicted classes, for a class and a score.
+        """
+        if answers is None:
+            values, own_precision = as_scores(kind, scores, kind)
+            classes = values.shape[1]
+        else:
+            top, own_precision = as_top_scores(scores, kind, len(answers))
+            values, classes = top[:, None], n_answers
+        rows, names = len(values), as_class_names(class_names, classes)
+        self = cls._of(
+            kind=kind,
+            precision=precision or own_precision,
+            class_names=names,
+            _scores=values,
+            _targets=as_targets(targets, rows, classes, names),
+            _ids=as_ids(ids, rows),
+            _extras=as_extras(extras, rows),
+            _answers=answers,
+            _n_answers=n_answers,
         )
         _ = self._rows  # reads the scores, which checks their values
         if kind == "logits":
@@ -329,39 +302,24 @@ class Predictions:
         return self
 
     @classmethod
-    def _join(
-        cls,
-        kind: Kind,
-        precision: Precision,
-        scores: NDArray[Any] | OnDisk,
-        targets: NDArray[np.int64],
-        ids: NDArray[Any] | Callable[[], NDArray[Any]] | None,
-        class_names: tuple[str, ...] | None,
-        extras: Mapping[str, NDArray[Any]],
-    ) -> Self:
+    def _of(cls, **parts: Any) -> Self:
         """Put checked parts together."""
         self = cls.__new__(cls)
-        self._kind, self._precision, self._scores = kind, precision, scores
-        self._targets, self._ids, self._class_names, self._extras = targets, ids, class_names, extras
+        self.__dict__.update(parts)
         return self
 
     @cached_property
     def _rows(self) -> Rows:
         if self._answers is not None:
             confidence = self._scores[:][:, 0].astype(np.float64)
-            return Rows(self._kind, confidence, self._answers, np.full(len(self), np.nan)).frozen()
-        return check_rows(self._scores, self._targets, self._kind, self._precision)
+            return Rows(self.kind, confidence, self._answers, np.full(len(self), np.nan)).frozen()
+        return check_rows(self._scores, self._targets, self.kind, self.precision)
 
     def __len__(self) -> int:
         return int(self._scores.shape[0])
 
     def __repr__(self) -> str:
-        return f"Predictions({len(self)} rows, {self.n_classes} classes, from {self._kind} in {self._precision})"
-
-    @property
-    def kind(self) -> Kind:
-        """What the scores are: "logits", "probabilities", or of the predicted class alone "confidence" or "score"."""
-        return self._kind
+        return f"Predictions({len(self)} rows, {self.n_classes} classes, from {self.kind} in {self.precision})"
 
     @property
     def has_all_classes(self) -> bool:
@@ -374,11 +332,6 @@ class Predictions:
             raise InvalidInput(
                 f"{what} needs the scores of all classes, and these predictions have that of the predicted class alone."
             )
-
-    @property
-    def precision(self) -> Precision:
-        """Type of the scores as they were passed."""
-        return self._precision
 
     @property
     def scores(self) -> NDArray[Any]:
@@ -417,11 +370,6 @@ class Predictions:
         return self._ids
 
     @property
-    def class_names(self) -> tuple[str, ...] | None:
-        """One name per class, or None."""
-        return self._class_names
-
-    @property
     def extras(self) -> Mapping[str, NDArray[Any]]:
         """Other columns by name, one number or string per row; read-only."""
         return MappingProxyType(self._extras)
@@ -450,7 +398,7 @@ class Predictions:
     @property
     def logits(self) -> NDArray[Any]:
         """The logits as passed. Predictions made from probabilities have none and raise an error."""
-        if self._kind == "logits":
+        if self.kind == "logits":
             return self.scores
         raise InvalidInput("These predictions were made from probabilities and have no logits. Use as_logits.")
 
@@ -461,12 +409,12 @@ class Predictions:
         [[0.0, -744.4]]
         """
         self.require_all_classes("This")
-        return logits_of(self.scores, self._kind, self._precision)
+        return logits_of(self.scores, self.kind, self.precision)
 
     def right_or_wrong_logits(self) -> NDArray[np.float64]:
         """For a class and a score: two logits per row, of "the prediction is wrong" and "it is right"."""
         top = self.confidence
-        if self._kind == "score":
+        if self.kind == "score":
             # A softmax of large scores would be 1 for all of them. Beyond 10 only the logarithm grows.
             size = np.abs(top)
             top = np.where(size <= 10.0, top, np.sign(top) * (10.0 + np.log1p(np.maximum(size - 10.0, 0.0))))
@@ -479,50 +427,45 @@ class Predictions:
         Rules and monitors that treat all classes alike need no more, and later cases may have any classes.
         Predictions with scores of all classes are returned as they are.
         """
-        if self._answers is None or self._class_names == RIGHT_OR_WRONG:
+        if self._answers is None or self.class_names == RIGHT_OR_WRONG:
             return self
         right = np.ones(len(self), np.int64)
         targets = right
         if self.has_targets:
             targets = self.correct.astype(np.int64)
-        return self._with(_answers=right, _targets=targets, _n_answers=2, _class_names=RIGHT_OR_WRONG)
+        return self._with(_answers=right, _targets=targets, _n_answers=2, class_names=RIGHT_OR_WRONG)
 
     def recoded(self, class_names: Sequence[str]) -> Self:
         """For a class and a score: the same rows with classes in the order of these names; others come after them."""
-        own = names_or_numbers(self._class_names, self.n_classes)
+        own = names_or_numbers(self.class_names, self.n_classes)
         names = (*class_names, *(name for name in own if name not in class_names))
         places = np.asarray([names.index(name) for name in own])
         answers, targets = places[self.predicted], places[self._targets]
-        return self._with(_answers=answers, _targets=targets, _n_answers=len(names), _class_names=names)
+        return self._with(_answers=answers, _targets=targets, _n_answers=len(names), class_names=names)
 
     def with_confidence(self, confidence: Any) -> Self:
         """Return the same rows with other confidences of the predicted classes."""
         scores, precision = as_top_scores(confidence, "confidence", len(self))
-        return self._with(_kind="confidence", _scores=scores[:, None], _precision=precision)
+        return self._with(kind="confidence", _scores=scores[:, None], precision=precision)
 
     def with_logits(self, logits: Any) -> Self:
         """Return the same rows, targets, ids, class names and extras with other scores, which are logits."""
-        return self.from_logits(logits, self._targets, ids=self.ids, class_names=self._class_names, extras=self._extras)
+        return self.from_logits(logits, self._targets, ids=self.ids, class_names=self.class_names, extras=self._extras)
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
         """All probabilities as a new float64 array of shape (n, K). Use `chunks` for sets too large for that."""
         self.require_all_classes("This")
-        return probabilities_of(self._scores[:], self._kind)
+        return probabilities_of(self._scores[:], self.kind)
 
     def chunks(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         """Yield a slice of row numbers and the float64 probabilities of these rows, until all rows are done.
 
-        The arrays may be written to. A file opened with `mmap` is read once: rows are checked at the same time.
+        The arrays may be written to.
         """
         self.require_all_classes("This")
-        known: Rows | None = self.__dict__.get("_rows")
-        found = known or Rows.of(self._kind, len(self))
-        for part, rows, probabilities in self.walk():
-            if known is None:
-                found.fill(part, rows)
+        for part, _, probabilities in self.walk():
             yield part, probabilities
-        self.__dict__["_rows"] = found.frozen()
 
     def walk(self) -> Iterator[tuple[slice, Rows, NDArray[np.float64]]]:
         """Yield what `chunks` yields, with the numbers of each row, and keep nothing.
@@ -537,10 +480,10 @@ class Predictions:
         for part in chunks(len(self), self.n_classes):
             chunk = load_chunk(self._scores, part)
             if known is None:
-                rows = read_chunk(chunk, self._targets, self._kind, self._precision, part)
+                rows = read_chunk(chunk, self._targets, self.kind, self.precision, part)
             else:
                 rows = known.subset(part)
-            yield part, rows, probabilities_of(chunk, self._kind)
+            yield part, rows, probabilities_of(chunk, self.kind)
 
     def subset(self, mask: Any) -> Self:
         """Select rows by a boolean mask, or by row numbers in the order wanted.
@@ -613,26 +556,26 @@ class Predictions:
         """Write a file in the format of its ending: `.npz` (without pickle), `.csv` or `.parquet`. All or nothing."""
         suffix = as_path(path).suffix.lower()
         if suffix not in (".npz", ".csv", ".parquet"):
-            raise invalid("path", f"end in {ENDINGS}", str(path))
+            raise invalid("path", "end in .npz, .csv or .parquet", str(path))
         if suffix == ".npz":
             self._save_npz(path)
             return
-        if self._kind == "probabilities" and self._precision in ("float16", "bfloat16"):
+        if self.kind == "probabilities" and self.precision in ("float16", "bfloat16"):
             # Read back as float64 they would have to meet its tolerance, which rounding to half precision breaks.
             raise invalid("path", "end in .npz for half-precision probabilities", str(path))
         self._save_table(path, suffix)
 
     def _save_npz(self, path: str | Path) -> None:
         """Write uncompressed arrays, so that a reader can leave them on disk."""
-        arrays: dict[str, Any] = {self._kind: self.scores, "targets": self.targets}
+        arrays: dict[str, Any] = {self.kind: self.scores, "targets": self.targets}
         if self._answers is not None:
-            arrays |= {self._kind: self.scores[:, 0], "predicted": self._answers}
+            arrays |= {self.kind: self.scores[:, 0], "predicted": self._answers}
         ids = self.ids
         if ids is not None:
             arrays["ids"] = ids
-        if self._class_names is not None:
-            arrays["class_names"] = np.asarray(self._class_names)
-        if self._precision == "bfloat16":
+        if self.class_names is not None:
+            arrays["class_names"] = np.asarray(self.class_names)
+        if self.precision == "bfloat16":
             arrays["precision"] = np.asarray("bfloat16")  # NumPy stores it as float32
         if self.origin.calibrated_by is not None:
             arrays[CALIBRATED_BY] = np.asarray(self.origin.calibrated_by)
@@ -645,10 +588,10 @@ class Predictions:
 
     def _save_table(self, path: str | Path, suffix: str) -> None:
         """Write one column per class. The target is the name of the class, or its number if classes have no names."""
-        names = names_or_numbers(self._class_names, self.n_classes)
-        headings = [f"{_PREFIX.get(self._kind)}{name}" for name in names]
+        names = names_or_numbers(self.class_names, self.n_classes)
+        headings = [f"{_PREFIX.get(self.kind)}{name}" for name in names]
         if self._answers is not None:
-            headings = [self._kind]
+            headings = [self.kind]
         targets = self._labels(self.targets)
         ids = self.ids
         parts = list(chunks(len(self), len(headings)))
@@ -675,9 +618,9 @@ class Predictions:
 
     def _labels(self, codes: NDArray[np.int64]) -> NDArray[Any]:
         """Names of classes, or their numbers if they have no names."""
-        if self._class_names is None:
+        if self.class_names is None:
             return codes
-        labels: NDArray[Any] = np.asarray(self._class_names, dtype=object)[codes]
+        labels: NDArray[Any] = np.asarray(self.class_names, dtype=object)[codes]
         return labels
 
     @classmethod
@@ -688,6 +631,7 @@ class Predictions:
         kind: Kind | None = None,
         columns: Mapping[str, str] | None = None,
         class_names: Sequence[str] | None = None,
+        known_classes: Sequence[str] | None = None,
         mmap: bool | Literal["auto"] = False,
     ) -> Self:
         """Read what `save` wrote, or files made by other programs. Targets must be there.
@@ -698,55 +642,32 @@ class Predictions:
             kind: What the scores are, for a file that does not say it.
             columns: Other names of columns: `{"target": "label", "id": "case", "scores": "p_*", "positive": "yes"}`.
             class_names: Names of the classes, in the order wanted.
+            known_classes: Names of the classes of a policy, for a table whose labels do not name all of them.
             mmap: Leave scores, ids and extras on disk, for files larger than memory; "auto" does so for large ones. An
                 uncompressed `.npz` is read in place; everything else is unpacked into a temporary file first. Scores
                 are then checked when they are first read.
         """
         with naming(source):
-            opened = scan(source, kind=kind, columns=columns, class_names=class_names)
+            opened = scan(source, kind=kind, columns=columns, class_names=class_names, known_classes=known_classes)
             if mmap == "auto":
                 mmap = opened.is_large
-            self = cls._load(opened, mmap=mmap)
+            self = cls.of_scan(opened, mmap=mmap)
         self.origin = Origin(Path(source), calibrated_by=calibrated_by(Path(source)))
         return self
 
     @classmethod
-    def _load(cls, opened: Scan, *, mmap: bool) -> Self:
+    def of_scan(cls, opened: Scan, *, mmap: bool = False) -> Self:
+        """Read all rows of an open file into memory; with `mmap`, leave them on disk."""
         content = load_content(opened, mmap=mmap)
-        if content.predicted is not None:
-            codes, names, rows = (content.predicted, content.targets), opened.class_names, len(content.predicted)
-            ids, extras = as_ids(content.ids, rows), as_extras(content.extras, rows)
-            scores = content.scores[:][:, 0]
-            return cls._join_answers(opened.kind, scores, codes, ids, names, opened.n_classes, extras)
-        parts = content.scores, content.targets, content.ids, opened.class_names, content.extras
-        if mmap:
-            return cls._join(opened.kind, opened.precision, *parts)
-        return cls._make(opened.kind, *parts, opened.precision)
-
-    def _repr_html_(self) -> str:
-        """Show the size and the first rows. Only these rows are read, because a large set may be on disk."""
-        part = slice(0, _SHOWN_ROWS)
-        names = names_or_numbers(self._class_names, self.n_classes)
-        rows: list[tuple[object, ...]] = []
-        if self._answers is None:
-            probabilities = probabilities_of(self._scores[part], self._kind)
-            answers, tops = probabilities.argmax(axis=1), probabilities.max(axis=1)
-        else:
-            answers, tops = self._answers[part], self.confidence[part]
-        for row, (target, predicted, top) in enumerate(zip(self._targets[part], answers, tops, strict=True)):
-            right = "yes" if predicted == target else "no"
-            shown = names[target]
-            if self._unlabelled:
-                shown = right = "-"
-            rows.append((row, shown, names[predicted], f"{top:.4f}", right))
-        if len(self) > _SHOWN_ROWS:
-            rows.append((f"{len(self) - _SHOWN_ROWS:,} more", "", "", "", ""))
-        return Table(repr(self), rows, ("row", "target", "predicted", "confidence", "right")).html()
-
-
-def load_part(part: Scan, *, mmap: bool = False) -> Predictions:
-    """Read one part of a folder into memory, or to disk."""
-    return Predictions._load(part, mmap=mmap)  # noqa: SLF001 (the same module)
+        scores = content.scores
+        if isinstance(scores, OnDisk):
+            names = {"kind": opened.kind, "precision": opened.precision, "class_names": opened.class_names}
+            beside = {"_targets": content.targets, "_ids": content.ids, "_extras": content.extras}
+            return cls._of(**names, **beside, _scores=scores)
+        rest = content.targets, content.ids, opened.class_names, content.extras
+        if content.predicted is None:
+            return cls._make(opened.kind, scores, *rest, precision=opened.precision)
+        return cls._make(opened.kind, scores[:, 0], *rest, answers=content.predicted, n_answers=opened.n_classes)
 
 
 def in_order_of(class_names: tuple[str, ...] | None, predictions: Predictions, *, where: str) -> Predictions:
@@ -763,7 +684,7 @@ def in_order_of(class_names: tuple[str, ...] | None, predictions: Predictions, *
         predictions.ids,
         names_or_numbers(class_names, predictions.n_classes),
         predictions.extras,
-        predictions.precision,
+        precision=predictions.precision,
     )
     ordered.origin = predictions.origin
     return ordered

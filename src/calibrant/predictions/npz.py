@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any, Literal, Self
+from typing import IO, Any, Self
 
 import numpy as np
 from numpy.lib import format as npy
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
-from calibrant.files import as_path
+from calibrant.files import as_path, reading
 from calibrant.predictions.columns import (
     Coded,
     PredictionSource,
@@ -43,7 +43,6 @@ _DAMAGED = (
     ValueError,
     struct.error,
     SyntaxError,
-    NotImplementedError,
     RuntimeError,
     MemoryError,
     TypeError,
@@ -53,7 +52,7 @@ _DAMAGED = (
 
 _SCORES = ("logits", "probabilities", "scores")
 # Scores of the predicted class alone; the array `predicted` holds that class.
-_TOP_SCORES = ("confidence", "score")
+_TOP_SCORES: dict[str, Kind] = {"confidence": "confidence", "score": "score"}
 _ROLES = {"target": ("targets",), "id": ("ids",)}
 CALIBRATED_BY = "calibrated_by"
 _KNOWN = (*_SCORES, "targets", "ids", "class_names", "precision", CALIBRATED_BY)
@@ -61,12 +60,12 @@ _KNOWN = (*_SCORES, "targets", "ids", "class_names", "precision", CALIBRATED_BY)
 
 @dataclass(frozen=True)
 class Member:
-    """The header of an array; `start` is its length in bytes, and `order` "F" if the first index runs fastest."""
+    """The header of an array; `start` is its length in bytes, and with `fortran` the first index runs fastest."""
 
     info: zipfile.ZipInfo
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    order: Literal["F", "C"]
+    fortran: bool
     start: int
 
 
@@ -85,6 +84,7 @@ class Npz:
         except InvalidInput:
             self._archive.close()
             raise
+        self.names = list(self._infos)  # in the order of the file
         self._members: dict[str, Member] = {}
 
     def _list(self) -> dict[str, zipfile.ZipInfo]:
@@ -105,11 +105,6 @@ class Npz:
 
     def __exit__(self, *_: object) -> None:
         self._archive.close()
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the arrays, in the order of the file."""
-        return list(self._infos)
 
     def __contains__(self, name: str) -> bool:
         return name in self._infos
@@ -141,10 +136,7 @@ class Npz:
         # An axis of 10^18 entries of no bytes has the right size, and a loop over it never ends.
         if any(not 0 <= axis <= max(stored, 2**16) for axis in shape):
             raise self._damaged(f"{shown!r} has the shape {shape} and {stored} bytes")
-        order: Literal["F", "C"] = "C"
-        if fortran:
-            order = "F"
-        return Member(info, shape, dtype, order, start)
+        return Member(info, shape, dtype, bool(fortran) and len(shape) > 1, start)
 
     def read(self, name: str) -> NDArray[Any]:
         """Read a whole array."""
@@ -155,23 +147,23 @@ class Npz:
         return values
 
     def rows(self, name: str, step: int) -> Iterator[NDArray[Any]]:
-        """Yield an array in blocks of at most `step` entries of its first axis. Its order must be "C"."""
+        """Yield an array in blocks of at most `step` entries of its first axis."""
         member = self.member(name)
+        if member.fortran:  # rows are not together in the file
+            values = self.read(name)
+            yield from (values[start : start + step] for start in range(0, len(values), step))
+            return
         left = member.info.file_size - member.start
         size = step * prod(member.shape[1:]) * member.dtype.itemsize
-        with self._errors():
-            handle = self._archive.open(member.info)
-        with handle:
-            with self._errors():
-                handle.read(member.start)
+        with self._errors(), self._archive.open(member.info) as handle:
+            handle.read(member.start)
             while left:
-                with self._errors():
-                    data = handle.read(min(size, left))
-                    if len(data) < min(size, left):
-                        raise EOFError(f"{name[:40]!r} holds less than it declares")
-                    left -= len(data)
-                    if not left:
-                        handle.read(1)  # at the end zipfile compares the checksum
+                data = handle.read(min(size, left))
+                if len(data) < min(size, left):
+                    raise EOFError(f"{name[:40]!r} holds less than it declares")
+                left -= len(data)
+                if not left:
+                    handle.read(1)  # at the end zipfile compares the checksum
                 yield np.frombuffer(data, member.dtype).reshape(-1, *member.shape[1:])
 
     def offset(self, name: str) -> int | None:
@@ -188,15 +180,12 @@ class Npz:
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
-            yield
+            with reading(self.path):
+                yield
         except InvalidInput:
             raise
-        except FileNotFoundError as error:
-            raise InvalidInput(f"{self.path} does not exist.") from error
         except _DAMAGED as error:
             raise self._damaged(str(error).partition("\n")[0][:200]) from error
-        except OSError as error:
-            raise InvalidInput(f"{self.path} cannot be read: {error.strerror or error}.") from error
 
     def _damaged(self, fault: object) -> InvalidInput:
         return invalid(str(self.path), "be a whole .npz file of plain arrays", f"something else ({fault})")
@@ -234,31 +223,36 @@ class NpzSource(PredictionSource):
             self.stored = archive.size
             self.unfolded = archive.unfolded
             self._name = self._scores_of(archive)
-            self._top = self._name in _TOP_SCORES
             self._member = archive.member(self._name)
             self.dtype = self._member.dtype.newbyteorder("=")
             if self.dtype.kind in "iu":
                 self.dtype = np.dtype(np.float64)
             kind = self._kind_of(request.kind)
-            rows, _ = self._shape
-            self.rows = rows
+            self.rows, self._width = (*self._member.shape, 1)[:2]
             self.precision = self._precision_of(archive)
-            self.class_names = self._names_of(archive)
+            top = self._name in _TOP_SCORES
+            self.class_names = None
+            if "class_names" in archive:
+                named = np.atleast_1d(archive.read("class_names"))
+                count = self._width
+                if top:
+                    count = len(named)
+                self.class_names = as_class_names(named, count)
             roles = find_roles(self.where, archive.names, request.columns, _ROLES)
-            if self._top:
+            if top:
                 roles["predicted"] = "predicted"
             for role, name in roles.items():
                 shape = archive.member(name).shape
-                if shape != (rows,):
+                if shape != (self.rows,):
                     hint = ""
                     if role == "target" and len(shape) == 2:
                         hint = "Of one-hot rows take the argmax."
-                    raise invalid(name, f"have shape ({rows},), one per row", f"shape {shape}", hint)
+                    raise invalid(name, f"have shape ({self.rows},), one per row", f"shape {shape}", hint)
             others = [name for name in archive.names if name not in (*_KNOWN, self._name, *roles.values())]
-            extras = tuple(name for name in others if archive.member(name).shape == (rows,))
+            extras = tuple(name for name in others if archive.member(name).shape == (self.rows,))
         names: tuple[str, ...] = ()
-        if not self._top:
-            names = names_or_numbers(self.class_names, self._shape[1])
+        if not top:
+            names = names_or_numbers(self.class_names, self._width)
         places = roles.get("target"), roles.get("id"), extras, roles.get("predicted")
         self.layout = Layout(kind, names or (self._name,), names, *places)
         if request.like is not None:
@@ -292,61 +286,49 @@ class NpzSource(PredictionSource):
         return "bfloat16"
 
     def _kind_of(self, kind: Kind | None) -> Kind:
-        if not self._top:
+        shape = self._member.shape
+        top = _TOP_SCORES.get(self._name)
+        if top is None:
             kind = resolve_kind(self.where, self._name, kind)
-            check_shape(kind, self._member.shape, self.dtype, kind)
+            check_shape(kind, shape, self.dtype, kind)
             return kind
-        if kind not in (None, self._name):
-            raise invalid(f"{self.where}: scores", f"be {kind} as you said", f"{self._name} by their name")
-        if len(self._member.shape) != 1 or not self._member.shape[0] or self.dtype.kind != "f":
-            got = f"{self.dtype} of shape {self._member.shape}"
-            raise invalid(self._name, "hold one floating-point number per row", got)
-        return {"confidence": "confidence", "score": "score"}[self._name]  # type: ignore[return-value]
-
-    def _names_of(self, archive: Npz) -> tuple[str, ...] | None:
-        if "class_names" not in archive:
-            return None
-        names = np.atleast_1d(archive.read("class_names"))
-        if self._top:
-            return as_class_names(names, len(names))
-        return as_class_names(names, self._shape[1])
+        if kind not in (None, top):
+            raise invalid(f"{self.where}: scores", f"be {kind} as you said", f"{top} by their name")
+        if len(shape) != 1 or not shape[0] or self.dtype.kind != "f":
+            raise invalid(top, "hold one floating-point number per row", f"{self.dtype} of shape {shape}")
+        return top
 
     def labels_in(self, column: str) -> set[str]:
         """Return the distinct values of an array as text."""
         with Npz(self._path) as archive:
             return set(map(str, np.unique(archive.read(column)).tolist()))
 
-    @property
-    def _shape(self) -> tuple[int, int]:
-        if self._top:
-            return self._member.shape[0], 1
-        rows, classes = self._member.shape
-        return rows, classes
-
     def on_disk(self) -> OnDisk | None:
         """Return the scores in the file itself, unless they are compressed, of a foreign type or stored by columns."""
         with Npz(self._path) as archive:
             offset = archive.offset(self._name)
-        if offset is None or self._member.dtype != self.dtype or self._member.order == "F" or self._top:
+        if offset is None or self._member.dtype != self.dtype or self._member.fortran:
             return None
         with self._path.open("rb") as handle:
-            return OnDisk(handle, self._shape, self.dtype, offset=offset, where=self.where)
+            return OnDisk(handle, (self.rows, self._width), self.dtype, offset=offset, where=self.where)
 
     def read(self, names: Sequence[str], *, scores: bool = False) -> Iterator[RawBlock]:
         """Yield the rows in order. All arrays are read side by side."""
-        rows, classes = self._shape
-        step = block_rows(classes)
+        step = block_rows(self._width)
+        wanted = [*names]
+        if scores:
+            wanted.append(self._name)
         with Npz(self._path) as archive:
-            streams = {name: _rows(archive, name, step) for name in names}
-            if scores:
-                streams[self._name] = _rows(archive, self._name, step)
-            for start in range(0, rows, step):
-                columns = {name: next(stream) for name, stream in streams.items()}
+            streams = {name: archive.rows(name, step) for name in wanted}
+            for start in range(0, self.rows, step):
+                columns: dict[str, Any] = {name: next(stream) for name, stream in streams.items()}
                 block_scores = None
                 if scores:
-                    block_scores = columns.pop(self._name).astype(self.dtype, copy=False).reshape(-1, classes)
-                labels = {name: _coded(name, columns.pop(name)) for name in self.layout.labels if name in columns}
-                yield RawBlock(min(step, rows - start), block_scores, labels, columns)
+                    block_scores = columns.pop(self._name).astype(self.dtype, copy=False).reshape(-1, self._width)
+                for name in self.layout.labels:
+                    if name in columns:
+                        columns[name] = _coded(name, columns[name])
+                yield RawBlock(min(step, self.rows - start), columns, block_scores)
 
 
 def _coded(name: str, values: NDArray[Any]) -> Coded:
@@ -355,13 +337,6 @@ def _coded(name: str, values: NDArray[Any]) -> Coded:
         raise invalid(name, "be integers or class names", f"dtype {values.dtype}", hint)
     distinct, places = np.unique(values, return_inverse=True)
     return distinct.tolist(), places
-
-
-def _rows(archive: Npz, name: str, step: int) -> Iterator[NDArray[Any]]:
-    if archive.member(name).order == "C" or len(archive.member(name).shape) == 1:
-        return archive.rows(name, step)
-    values = archive.read(name)
-    return (values[start : start + step] for start in range(0, len(values), step))
 
 
 def calibrated_by(path: Path) -> str | None:

@@ -1,7 +1,6 @@
 """The one reader of prediction files: any format, any length, block by block, with or without targets."""
 
 import glob
-import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,18 +15,19 @@ from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path
 from calibrant.predictions.columns import (
-    SAME_ID,
+    DistinctIds,
     Labels,
-    Parts,
     PredictionSource,
+    RawBlock,
     as_class_names,
     check_id_lengths,
+    check_unfolded,
     class_order,
     names_or_numbers,
 )
 from calibrant.predictions.npz import NpzSource
-from calibrant.predictions.readings import KINDS, Request, check_columns, plain_label, shortened
-from calibrant.predictions.rows import OnDisk, Precision, check_shape, spool
+from calibrant.predictions.readings import KINDS, Layout, Request, check_columns, plain_label, shortened
+from calibrant.predictions.rows import PRECISIONS, OnDisk, Precision, check_shape, spool
 from calibrant.predictions.table_files import TABLE_FORMATS, CsvSource, ParquetSource
 
 FORMATS: dict[str, type[NpzSource | CsvSource | ParquetSource]] = {".npz": NpzSource, **TABLE_FORMATS}
@@ -38,6 +38,7 @@ _LARGE = 2**28
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|nan")
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_NO_SCORES = np.empty((0, 0))
 
 
 @dataclass(frozen=True)
@@ -66,62 +67,64 @@ class Block:
 
 @dataclass(frozen=True)
 class Scan:
-    """A file of predictions whose rows are not read yet. Each iteration reads them again."""
+    """Predictions in a file, or in several with the same columns. Each iteration reads the rows again."""
 
-    source: PredictionSource
+    where: str  # the file or folder, for messages
+    sources: tuple[PredictionSource, ...]
+    layout: Layout
     class_names: tuple[str, ...] | None
     order: tuple[int, ...] | None = None  # for each class, its place in the file; None if that is the same
     answers: tuple[str, ...] | None = None  # all labels of a class and a score, in order
     text_labels: bool = False  # whether these are text, so that a label such as 12 is a name and no class number
     # For a part of a folder, all its files: all rows together decide whether targets are names or numbers.
-    whole: PredictionSource | None = None
-
-    @property
-    def where(self) -> str:
-        """The file, for messages."""
-        return self.source.where
+    whole: tuple[PredictionSource, ...] = ()
 
     @property
     def kind(self) -> Kind:
-        """Whether the scores are logits or probabilities."""
-        return self.source.layout.kind
+        """What the scores are."""
+        return self.layout.kind
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the scores."""
+        return self.sources[0].dtype
 
     @property
     def precision(self) -> Precision:
         """Precision of the scores."""
-        return self.source.precision
+        return self.sources[0].precision
 
     @property
     def n_classes(self) -> int:
         """Number of classes."""
-        return len(self.answers or self.source.layout.names)
+        return len(self.answers or self.layout.names)
 
     @property
     def n_rows(self) -> int | None:
-        """Number of rows; None for CSV, which does not declare it."""
-        return self.source.rows
+        """Number of rows; None for text files, which do not declare it."""
+        rows = 0
+        for source in self.sources:
+            if source.rows is None:
+                return None
+            rows += source.rows
+        return rows
 
     @property
     def is_large(self) -> bool:
         """Whether the scores should stay on disk."""
         if self.n_rows is None:
-            return self.source.stored > _LARGE
-        return self.n_rows * self.source.layout.width * self.source.dtype.itemsize > _LARGE
+            return sum(source.stored for source in self.sources) > _LARGE
+        return self.n_rows * self.layout.width * self.dtype.itemsize > _LARGE
 
     @property
     def has_targets(self) -> bool:
         """Whether there are targets."""
-        return self.source.layout.target is not None
-
-    @property
-    def has_ids(self) -> bool:
-        """Whether there are ids."""
-        return self.source.layout.id is not None
+        return self.layout.target is not None
 
     @property
     def extras(self) -> tuple[str, ...]:
         """Names of the other columns."""
-        return self.source.layout.extras
+        return self.layout.extras
 
     def with_class_names(self, names: Sequence[str]) -> "Scan":
         """Return the same rows with classes in the order of `names`.
@@ -142,12 +145,14 @@ class Scan:
     def parts(self) -> "list[Scan]":
         """Return a scan for each file of a folder, in order; any other file is one part.
 
-        The rows of CSV files are counted, so that `n_rows` of each part is known.
+        The rows of text files in a folder are counted, so that `n_rows` of each part is known.
         """
-        if not isinstance(self.source, Parts):
+        if len(self.sources) == 1:
             return [self]
-        self.source.count()
-        return [replace(self, source=source, whole=self.source) for source in self.source.sources]
+        for source in self.sources:
+            if source.rows is None:
+                source.rows = sum(block.rows for block in source.read(()))
+        return [replace(self, where=part.where, sources=(part,), whole=self.sources) for part in self.sources]
 
     def __iter__(self) -> Iterator[Block]:
         return self.blocks()
@@ -163,7 +168,7 @@ class Scan:
             extras: Other columns to read; None for all of them.
             scores: Whether to read scores; if not, theirs is the shape (rows, 0).
         """
-        layout = self.source.layout
+        layout = self.layout
         others = list(self.extras if extras is None else extras)
         names = list(others)
         for column, is_read in ((layout.target, targets), (layout.id, ids), (layout.predicted, scores)):
@@ -171,9 +176,9 @@ class Scan:
                 names.append(column)
         labels = self._labels()
         start = 0
-        for raw in self.source.read(names, scores=scores):
+        for raw in self._read(names, scores=scores):
             if raw.rows:
-                codes = {column: labels[column].codes(*values, start) for column, values in raw.labels.items()}
+                codes = {name: labels[name].codes(raw.columns[name], start) for name in labels if name in raw.columns}
                 row_scores = raw.scores
                 if row_scores is None:
                     row_scores = np.empty((raw.rows, 0))
@@ -187,19 +192,23 @@ class Scan:
                 yield Block(start, row_scores, true, row_ids, columns, predicted)
             start += raw.rows
 
+    def _read(self, names: Sequence[str], *, scores: bool) -> Iterator[RawBlock]:
+        for source in self.sources:
+            yield from source.read(names, scores=scores)
+
     def _labels(self) -> dict[str, Labels]:
         """What converts the columns of targets and of predicted classes to class numbers."""
-        target, names = self.source.layout.target, names_or_numbers(self.class_names, self.n_classes)
+        names = names_or_numbers(self.class_names, self.n_classes)
 
         def distinct(column: str) -> set[Any]:
-            if column != target:
+            if column != self.layout.target:
                 return set(names)
-            blocks = (self.whole or self.source).read([column])
-            return {value for raw in blocks for value in raw.labels[column][0]}
+            sources = self.whole or self.sources
+            return {value for source in sources for raw in source.read([column]) for value in raw.columns[column][0]}
 
         return {
             column: Labels(f"{self.where}: {column}", names, partial(distinct, column), only_names=self.text_labels)
-            for column in self.source.layout.labels
+            for column in self.layout.labels
         }
 
     def column(self, name: str | None = None) -> Iterator[NDArray[Any]]:
@@ -223,9 +232,9 @@ def scan(
 
     Args:
         source: `.npz` with the array `logits` or `probabilities`, optionally `targets`, `ids` and `class_names`;
-            `.csv`, `.jsonl` or `.parquet` with one of the forms of `calibrant.predictions.readings`; a folder with
-            files of one of these formats, or a pattern like `parts/*.parquet`. Other columns of numbers or text are
-            extras; an index without a name is ignored. A target is a class number or name.
+            `.csv`, `.tsv`, `.jsonl` or `.parquet` with one of the forms of `calibrant.predictions.readings`; a folder
+            with files of one of these formats, or a pattern like `parts/*.parquet`. Other columns of numbers or text
+            are extras; an index without a name is ignored. A target is a class number or name.
         kind: What the scores are, for a file that does not say it.
         columns: Other names of columns: `{"target": "label", "id": "case", "scores": "p_*"}`.
         class_names: Names of the classes, in the order wanted: for text labels of nameless classes, or for another
@@ -241,36 +250,48 @@ def scan(
     for file in prediction_files(path):
         sources.append(FORMATS[file.suffix.lower()](file, request))
         request = replace(request, like=sources[0].layout)
-    opened = sources[0]
-    if len(sources) > 1:
-        opened = Parts(str(path), sources)
-    return opened_scan(opened, class_names)
+    if len(sources) == 1:
+        return opened_scan(sources, class_names)
+    _join(str(path), sources)
+    return opened_scan(sources, class_names, str(path))
 
 
-def opened_scan(source: PredictionSource, class_names: Sequence[str] | None = None) -> Scan:
-    """Return the scan of an open file; the labels of a class and a score are collected."""
-    found = Scan(source, source.class_names)
-    layout = source.layout
-    if layout.predicted is not None and source.class_names is not None:
-        found = replace(found, answers=source.class_names)
-    elif layout.predicted is not None:
-        labels = _labels_of(source, layout.predicted)
-        if layout.target is not None:
-            labels |= _labels_of(source, layout.target)
+def _join(where: str, sources: Sequence[PredictionSource]) -> None:
+    """Give the scores of several files the widest type among them, and refuse files that unfold to too much."""
+    dtype = np.result_type(*(source.dtype for source in sources))
+    precision = PRECISIONS[dtype.itemsize]
+    if all(source.precision == "bfloat16" for source in sources):
+        precision = "bfloat16"
+    for source in sources:
+        source.dtype, source.precision = dtype, precision
+    stored = sum(source.stored for source in sources)
+    check_unfolded(where, sum(source.unfolded for source in sources), stored, most=20)
+
+
+def opened_scan(
+    sources: Sequence[PredictionSource], class_names: Sequence[str] | None, where: str | None = None
+) -> Scan:
+    """Return the scan of open files; the labels of a class and a score are collected."""
+    first = sources[0]
+    opened = Scan(where or first.where, tuple(sources), first.layout, first.class_names)
+    if opened.layout.predicted is not None and opened.class_names is not None:
+        opened = replace(opened, answers=opened.class_names)
+    elif opened.layout.predicted is not None:
+        labels = set[str]().union(*(_plain_labels(sources, column) for column in opened.layout.labels))
         if all(label.isdecimal() and len(label) < 6 for label in labels):
             largest = max(map(int, labels), default=0)
-            found = replace(found, answers=names_or_numbers(None, max(largest + 1, 2)))
+            opened = replace(opened, answers=names_or_numbers(None, max(largest + 1, 2)))
         else:
             names = tuple(sorted(labels))
-            found = replace(found, class_names=names, answers=names, text_labels=True)
+            opened = replace(opened, class_names=names, answers=names, text_labels=True)
     if class_names is not None:
-        found = found.with_class_names(class_names)
-    return found
+        opened = opened.with_class_names(class_names)
+    return opened
 
 
-def _labels_of(source: PredictionSource, column: str) -> set[str]:
+def _plain_labels(sources: Sequence[PredictionSource], column: str) -> set[str]:
     """The labels of a column. A number among text stays as it is written: OCR that reads 007 did not read 7."""
-    labels = source.labels_in(column)
+    labels = set[str]().union(*(source.labels_in(column) for source in sources))
     plain = {plain_label(label) for label in labels}
     if all(label.isdecimal() for label in plain):
         return plain
@@ -312,55 +333,6 @@ def _files_of_folder(folder: Path) -> list[Path]:
     return files
 
 
-class DistinctIds:
-    """Refuses an id that occurs twice. It remembers eight bytes per row instead of the ids.
-
-    Processes that read parts of the same rows must hash alike: `secret` are random bytes, the same for all of them.
-    """
-
-    def __init__(self, secret: bytes | None = None) -> None:
-        self._keys: list[NDArray[np.int64]] = []
-        self._secret = secret
-
-    def _hash(self, name: Any) -> int:
-        # Python's hash has a secret seed, so nobody can make many ids that share one.
-        if self._secret is None:
-            return hash(name)
-        digest = hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8, key=self._secret).digest()
-        return int.from_bytes(digest, "little", signed=True)
-
-    def add(self, ids: NDArray[Any]) -> None:
-        """Remember the ids of some more rows."""
-        if ids.dtype.kind in "iu":
-            self._keys.append(ids.astype(np.int64))
-        else:
-            self._keys.append(np.fromiter(map(self._hash, ids.tolist()), dtype=np.int64, count=len(ids)))
-
-    def merge(self, other: "DistinctIds") -> None:
-        """Remember the ids of another part."""
-        self._keys += other._keys  # noqa: SLF001 (the same class)
-
-    def check(self, again: Callable[[], Iterable[NDArray[Any]]]) -> None:
-        """Raise an error if an id occurs twice. `again` reads all ids once more if two seem to be the same."""
-        if not self._keys:
-            return
-        keys = np.concatenate(self._keys)
-        self._keys.clear()
-        keys.sort()
-        twice = set(keys[1:][keys[1:] == keys[:-1]].tolist())
-        if not twice:
-            return
-        seen: set[Any] = set()
-        row = 0
-        for ids in again():
-            for name in ids.tolist():
-                if self._hash(name) in twice or name in twice:
-                    if name in seen:
-                        raise invalid("ids", "be distinct", f"{name!r}"[:60] + f" again in row {row}", SAME_ID)
-                    seen.add(name)
-                row += 1
-
-
 @dataclass(frozen=True)
 class Content:
     """The content of a whole file; scores, ids and extras in memory or on disk, where a function reads the ids."""
@@ -373,95 +345,102 @@ class Content:
 
 
 def load_content(opened: Scan, *, mmap: bool) -> Content:
-    """Read all rows. With `mmap`, scores, ids and extras stay on disk."""
+    """Read all rows. With `mmap`, scores of all classes, ids and extras stay on disk."""
     if not opened.has_targets:
-        column = "COLUMN"
-        if len(opened.extras) == 1:
-            column = opened.extras[0]
-        hint = f"Name their column: --columns target={column} (columns= in Python)."
-        there = shortened(opened.extras, 12) or "no other columns"
-        raise invalid(opened.where, "have targets", f"scores and {there}", hint)
-    if mmap and opened.answers is None:
-        content = _on_disk(opened)
-    else:
-        content = _in_memory(opened)
-    scores = content.scores
-    check_shape(opened.kind, scores.shape, scores.dtype, opened.kind)
-    if opened.n_rows not in (None, scores.shape[0]):
-        raise invalid(opened.where, f"hold the {opened.n_rows} rows that it declares", scores.shape[0])
-    return content
-
-
-def _in_memory(opened: Scan) -> Content:
-    # If the number of rows is declared, memory is taken once. Sources have compared it with the file.
-    scores = np.empty((opened.n_rows or 0, opened.source.layout.width), opened.source.dtype)
-    score_blocks, targets, predicted, ids = [scores], [np.empty(0, np.int64)], [], []
-    extras: dict[str, list[NDArray[Any]]] = {name: [] for name in opened.extras}
-    for block in opened:
-        if opened.n_rows is None:
-            score_blocks.append(block.scores)
-        else:
-            scores[block.start : block.start + len(block)] = block.scores
-        assert block.targets is not None
-        targets.append(block.targets)
-        if block.predicted is not None:
-            predicted.append(block.predicted)
-        if block.ids is not None:
-            ids.append(block.ids)
-        for name, values in block.extras.items():
-            extras[name].append(values)
-    if opened.n_rows is None:
-        scores = np.concatenate(score_blocks)
-    columns = {name: _typed(np.concatenate(values), opened) for name, values in extras.items() if values}
-    return Content(
-        scores=scores,
-        targets=np.concatenate(targets),
-        ids=np.concatenate(ids) if ids else None,
-        extras=columns,
-        predicted=np.concatenate(predicted) if predicted else None,
-    )
-
-
-def _on_disk(opened: Scan) -> Content:
-    in_place = None
-    if opened.order is None:
-        in_place = opened.source.on_disk()
-    targets = [np.empty(0, np.int64)]
+        raise _without_targets(opened)
+    mmap = mmap and opened.answers is None
+    in_place = _in_place(opened, mmap=mmap)
+    extras: tuple[str, ...] = ()
+    if not mmap:
+        extras = opened.extras
+    rest: list[Block] = []
     distinct = DistinctIds()
 
-    def read() -> Iterator[NDArray[Any]]:
-        for block in opened.blocks(extras=(), scores=in_place is None):
-            assert block.targets is not None
-            targets.append(block.targets)
-            if block.ids is not None:
-                distinct.add(block.ids)
+    def score_blocks() -> Iterator[NDArray[Any]]:
+        """Yield the scores, and keep the rest of each block."""
+        for block in opened.blocks(extras=extras, scores=in_place is None):
             yield block.scores
+            ids = block.ids
+            if mmap and ids is not None:
+                distinct.add(ids)
+                ids = None
+            rest.append(replace(block, scores=_NO_SCORES, ids=ids))
 
-    if in_place is None:
-        scores = spool(read(), opened.source.layout.width, opened.source.dtype)
-    else:
+    scores: NDArray[Any] | OnDisk
+    if in_place is not None:
         scores = in_place
-        for _ in read():  # targets and ids
+        for _ in score_blocks():
             pass
-    distinct.check(opened.column)
-    rows = sum(map(len, targets))
-    ids = None
-    if opened.has_ids:
-        ids = partial(_column, opened, rows)
-    return Content(scores, np.concatenate(targets), ids, _ExtrasOnDisk(opened, rows))
+    elif mmap:
+        scores = spool(score_blocks(), opened.layout.width, opened.dtype)
+    else:
+        scores = _in_memory(score_blocks(), opened)
+    check_shape(opened.kind, scores.shape, scores.dtype, opened.kind)
+    targets = _joined(block.targets for block in rest)
+    assert targets is not None
+    if mmap:
+        distinct.check(opened.column)
+        on_disk = _ColumnsOnDisk(opened, len(targets))
+        return Content(scores, targets, on_disk.read if opened.layout.id else None, on_disk)
+    ids = _joined(block.ids for block in rest)
+    columns = {name: _typed(np.concatenate([block.extras[name] for block in rest]), opened) for name in extras}
+    return Content(scores, targets, ids, columns, _joined(block.predicted for block in rest))
 
 
-class _ExtrasOnDisk(Mapping[str, NDArray[Any]]):
-    """Extras that stay in their file: a column is read each time it is used."""
+def _without_targets(opened: Scan) -> InvalidInput:
+    column = "COLUMN"
+    if len(opened.extras) == 1:
+        column = opened.extras[0]
+    hint = f"Name their column: --columns target={column} (columns= in Python)."
+    there = shortened(opened.extras, 12) or "no other columns"
+    return invalid(opened.where, "have targets", f"scores and {there}", hint)
+
+
+def _in_place(opened: Scan, *, mmap: bool) -> OnDisk | None:
+    """The scores in the file itself, if they can be read there."""
+    if not mmap or opened.order is not None or len(opened.sources) > 1:
+        return None
+    return opened.sources[0].on_disk()
+
+
+def _in_memory(blocks: Iterator[NDArray[Any]], opened: Scan) -> NDArray[Any]:
+    scores = np.empty((opened.n_rows or 0, opened.layout.width), opened.dtype)
+    if opened.n_rows is None:
+        return np.concatenate([scores, *blocks])
+    # Memory is taken once. Sources compare the number of rows that they declare with the file.
+    start = 0
+    for block in blocks:
+        scores[start : start + len(block)] = block
+        start += len(block)
+    return scores
+
+
+def _joined(columns: Iterable[NDArray[Any] | None]) -> NDArray[Any] | None:
+    there = [column for column in columns if column is not None]
+    if not there:
+        return None
+    return np.concatenate(there)
+
+
+class _ColumnsOnDisk(Mapping[str, NDArray[Any]]):
+    """Extras and ids that stay in their file: a column is read each time it is used."""
 
     def __init__(self, opened: Scan, rows: int) -> None:
         self._scan = opened
         self._rows = rows
 
+    def read(self, name: str | None = None) -> NDArray[Any]:
+        """Read an extra by its name, or the ids."""
+        values = np.concatenate(list(self._scan.column(name)))
+        if len(values) != self._rows:
+            rows = f"{len(values)} rows, {self._rows} before"
+            raise InvalidInput(f"{self._scan.where} was changed while it was in use: {rows}.")
+        return values
+
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._scan.extras:
             raise KeyError(name)
-        return _typed(_column(self._scan, self._rows, name), self._scan)
+        return _typed(self.read(name), self._scan)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._scan.extras)
@@ -470,17 +449,9 @@ class _ExtrasOnDisk(Mapping[str, NDArray[Any]]):
         return len(self._scan.extras)
 
 
-def _column(opened: Scan, rows: int, name: str | None = None) -> NDArray[Any]:
-    """Read a column of a file that was read before."""
-    values = np.concatenate(list(opened.column(name)))
-    if len(values) != rows:
-        raise InvalidInput(f"{opened.where} was changed while it was in use: {len(values)} rows, {rows} before.")
-    return values
-
-
 def _typed(values: NDArray[Any], opened: Scan) -> NDArray[Any]:
     """Convert a column of CSV to numbers if all cells are numbers and none looks like a code (007)."""
-    if opened.source.typed:
+    if opened.sources[0].typed:
         return values
     distinct = set(values.tolist())
     if not all(_NUMBER.fullmatch(value) for value in distinct):

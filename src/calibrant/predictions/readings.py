@@ -10,10 +10,12 @@ If a table fits several forms, the error lists them with the flag that chooses e
 """
 
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Protocol
 
 from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, did_you_mean, invalid
@@ -33,8 +35,12 @@ PREFIXES = {
 RESERVED_PREFIXES = ("logit_", "probability_", "proba_", "prob_")
 # Beside columns with another prefix, these may mean anything: p_value, score_of_reviewer.
 _WEAK_PREFIXES = ("p_", "score_")
-_TARGETS = ("target", "label", "y", "y_true")
-_PREDICTED = ("predicted", "prediction", "y_pred")
+# Names of columns that have a role without being mapped.
+_DEFAULTS = {
+    "target": ("target", "label", "y", "y_true"),
+    "id": ("id",),
+    "predicted": ("predicted", "prediction", "y_pred"),
+}
 # Names of one column with a score, and what it is.
 _ONE_SCORE = {
     "confidence": "probabilities",
@@ -42,13 +48,20 @@ _ONE_SCORE = {
     "prob": "probabilities",
     "proba": "probabilities",
     "p": "probabilities",
+    "y_prob": "probabilities",
+    "y_proba": "probabilities",
+    "y_score": "scores",
     "logit": "logits",
     "score": "scores",
 }
+RIGHT_OR_WRONG = ("wrong", "right")
+"""Classes of a rule for predictions of a class and a score: whether the prediction is right."""
 # Names of an index without a name: as pandas writes it, as it reads it back, and as it puts it into Parquet.
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")
+_ZERO_AND_ONE = {"0", "1"}
 # A class number. Tools that convert numbers to floats (one missing value is enough) write 1.0 for 1.
 WHOLE = re.compile(r"([0-9]{1,9})(?:\.0*)?")
+_DECIMAL = re.compile(r"\s*-?[0-9]*\.[0-9]+(?:[eE]-?[0-9]+)?\s*")
 
 
 @dataclass(frozen=True)
@@ -97,16 +110,6 @@ class Request:
     columns: Mapping[str, str] = field(default_factory=dict)
     class_names: Sequence[str] | None = None
     like: Layout | None = None
-
-
-class Look(Protocol):
-    """A table whose cells can be looked at, if names of columns do not suffice."""
-
-    def labels_in(self, column: str) -> set[str]:
-        """Return the distinct values of a column as text."""
-
-    def is_number(self, column: str) -> bool:
-        """Whether a column holds numbers."""
 
 
 def parse_columns(text: str) -> dict[str, str]:
@@ -167,218 +170,266 @@ def find_roles(
     return roles
 
 
-def _several(where: str, header: Sequence[str], readings: Mapping[str, str]) -> InvalidInput:
+def _several(where: str, header: Sequence[str], ways: Mapping[str, str]) -> InvalidInput:
     """The error for a table that can be read in several ways, with the flag for each."""
-    ways = "; ".join(f"{text}: {flag}" for text, flag in readings.items())
+    listed = "; ".join(f"{text}: {flag}" for text, flag in ways.items())
     return InvalidInput(
-        f"{where} can be read in {len(readings)} ways. Its columns: {shortened(header, 12)}. Choose one. {ways}."
+        f"{where} can be read in {len(ways)} ways. Its columns: {shortened(header, 12)}. Choose one. {listed}."
     )
 
 
-@dataclass
-class _Table:
-    """A table on the way to its layout; `kind` and `columns` come from the user, `others` have no role.
+class TableReading:
+    """Finds the meaning of each column of a table.
 
-    `class_names` are those of the user or of a policy. New cases have no labels that would name the classes.
+    `labels_in` returns the distinct values of a column as text, and `is_number` says whether a column holds numbers:
+    cells are read if names of columns do not suffice.
     """
 
-    where: str
-    header: Sequence[str]
-    kind: Kind | None
-    columns: Mapping[str, str]
-    roles: dict[str, str]
-    others: list[str]
-    look: Look
-    class_names: Sequence[str] | None = None
+    def __init__(
+        self,
+        where: str,
+        header: Sequence[str],
+        request: Request,
+        labels_in: Callable[[str], set[str]],
+        is_number: Callable[[str], bool],
+    ) -> None:
+        self.where = where
+        self.header = header
+        self.kind = request.kind
+        self.columns = request.columns
+        # Those of the user or of a policy. New cases have no labels that would name the classes.
+        self.class_names = request.class_names
+        self.is_answers = self.class_names == RIGHT_OR_WRONG  # the policy is for a class and a score
+        if self.is_answers:
+            self.class_names = None
+        self.labels_in = labels_in
+        self.is_number = is_number
+        self.roles = find_roles(where, header, self.columns, _DEFAULTS)
+        taken = {*self.roles.values(), *_INDEX}
+        self.others = [name for name in header if name not in taken]  # without a role
 
-    def layout(self, word: str, names: Mapping[str, str]) -> Layout:
+    def layout(self) -> Layout:
+        """Find the form of the scores."""
+        if "scores" in self.columns:
+            return self._mapped_scores()
+        by_prefix = self._by_prefix()
+        if by_prefix is not None:
+            return self._all_classes(*by_prefix)
+        named = self._named_like_classes()
+        if not named or "predicted" in self.roles:
+            self.roles |= find_roles(self.where, self.others, self.columns, {"confidence": tuple(_ONE_SCORE)})
+        confidence = self.roles.get("confidence")
+        pair = "predicted" in self.roles and confidence is not None and "positive" not in self.columns
+        if pair and named and self.kind is None:
+            ways = {"one column per class": "--kind probabilities", "a class and its confidence": "--kind confidence"}
+            raise _several(self.where, self.header, ways)
+        if pair and not (named and self.kind in ("logits", "probabilities")):
+            return self._class_and_score()
+        if named:
+            return self._all_classes("scores", named)
+        if confidence is not None:
+            return self._one_of_two(_word_of(confidence), confidence)
+        numbers = [name for name in self.others if self.is_number(name)]
+        if "positive" in self.columns and len(numbers) == 1:
+            return self._one_of_two("scores", numbers[0])
+        raise self._without_scores()
+
+    def _without_scores(self) -> InvalidInput:
+        rule = "have scores: columns like probability_cat, columns named like the labels, or predicted and confidence"
+        hint = ""
+        if self.header:
+            hint = "Name them: --columns 'scores=PATTERN', or predicted=COLUMN,confidence=COLUMN."
+        if any(_DECIMAL.fullmatch(name) for name in self.header):
+            hint = "Its first line must hold the names of the columns."
+        return invalid(self.where, rule, shortened(self.header, 12) or "no columns", hint)
+
+    def _by_prefix(self) -> tuple[str, dict[str, str]] | None:
+        """Columns with a prefix: what it says, and the class of each column."""
+        by_word: dict[str, dict[str, str]] = {}
+        weak: dict[str, dict[str, str]] = {}
+        for heading in self.others:
+            prefix = next((prefix for prefix in PREFIXES if heading.startswith(prefix) and heading != prefix), None)
+            if prefix is not None:
+                words = by_word
+                if prefix in _WEAK_PREFIXES:
+                    words = weak
+                words.setdefault(PREFIXES[prefix], {})[heading] = heading.removeprefix(prefix)
+        if not by_word:
+            by_word = {word: columns for word, columns in weak.items() if len(columns) > 1} or weak
+        if len(by_word) > 1:
+            ways = {}
+            for word, columns in by_word.items():
+                prefix = next(iter(columns)).removesuffix(next(iter(columns.values())))
+                ways[f"{word} in {shortened(list(columns), 2)}"] = f"--columns 'scores={prefix}*'"
+            raise _several(self.where, self.header, ways)
+        return next(iter(by_word.items()), None)
+
+    def _mapped_scores(self) -> Layout:
+        """The columns that the user says are scores: patterns, separated by |."""
+        mapped = self.columns["scores"]
+        chosen = [name for name in self.others if any(fnmatchcase(name, pattern) for pattern in mapped.split("|"))]
+        if not chosen:
+            there = shortened(self.others, 12)
+            raise InvalidInput(f"{self.where}: no column is called {mapped!r}. There are: {there}.")
+        for prefix, word in PREFIXES.items():
+            if all(name.startswith(prefix) and name != prefix for name in chosen):
+                return self._all_classes(word, {name: name.removeprefix(prefix) for name in chosen})
+        if len(chosen) == 1:
+            return self._one_of_two(_word_of(chosen[0]), chosen[0])
+        head, star, tail = mapped.partition("*")
+        if not star or any(sign in tail for sign in "*|?["):
+            head = tail = ""
+        return self._all_classes("scores", {name: name.removeprefix(head).removesuffix(tail) for name in chosen})
+
+    def _named_like_classes(self) -> dict[str, str]:
+        """Columns of numbers that are named like the classes, if all of them are there."""
+        if self.class_names is not None and set(self.class_names) <= set(self.others):
+            return {name: name for name in self.class_names}
+        labels = self._labels()
+        if len(labels) < 2 or not labels <= set(self.others):
+            return {}
+        numbers = [name for name in self.others if self.is_number(name)]
+        classes = [name for name in numbers if name in labels]
+        if len(classes) < len(labels):
+            return {}
+        rest = [name for name in numbers if name not in labels and name.lower() not in _ONE_SCORE]
+        if rest:
+            without_a_case = "is a class without a case, too"
+            if len(rest) > 1:
+                without_a_case = "are classes without a case, too"
+            ways = {
+                f"only {shortened(classes)} are classes": f"--columns 'scores={'|'.join(classes)}'",
+                f"{shortened(rest)} {without_a_case}": f"--columns 'scores={'|'.join([*classes, *rest])}'",
+            }
+            raise _several(self.where, self.header, ways)
+        return {name: name for name in classes}
+
+    def _labels(self) -> set[str]:
+        """The distinct targets as text."""
+        if "target" not in self.roles:
+            return set()
+        return {plain_label(label) for label in self.labels_in(self.roles["target"])}
+
+    def _all_classes(self, word: str, names: Mapping[str, str]) -> Layout:
         """One column per class: the class name of each heading."""
         if len(names) == 1:
             ((heading, name),) = names.items()
-            return self.single(word, heading, name)
+            return self._one_of_two(word, heading, name)
         if set(names.values()) == set(map(str, range(len(names)))):
             # Classes with numbers for names are sorted by number: tools like to sort 10 before 2.
             names = dict(sorted(names.items(), key=lambda item: int(item[1])))
         kind = resolve_kind(self.where, word, self.kind)
-        return self._make(kind, tuple(names), tuple(names.values()))
+        return self._made(kind, tuple(names), tuple(names.values()))
 
-    def single(self, word: str, heading: str, positive: str | None) -> Layout:
-        """One column: the score of one of two classes."""
-        named = self.columns.get("positive", positive)
-        labels = self.labels()
+    def _one_of_two(self, word: str, heading: str, named: str | None = None) -> Layout:
+        """One column: the score of one of two classes. `named` is the class in the name of the column."""
+        labels = self._labels()
         if self.class_names is not None and len(self.class_names) == 2 and labels <= set(self.class_names):
             labels = set(self.class_names)
-        if named is None or ("positive" not in self.columns and (named not in labels or len(labels) != 2)):
-            raise self._which_is_positive(heading)
+        positive = self.columns.get("positive", named)
+        if positive is None or ("positive" not in self.columns and not _is_one_of(positive, labels)):
+            raise self._which_is_positive(heading, labels, named)
         if len(labels) > 2:
             hint = "One column of scores is enough for two classes only. Write a column for each class."
             raise invalid(f"{self.where}: targets", "have two classes", shortened(sorted(labels)), hint)
-        if len(labels | {named}) > 2:
+        if len(labels | {positive}) > 2:
             hint = f"Labels of {self.where}: {shortened(sorted(labels))}."
-            raise invalid("positive", "be one of the labels", repr(named), hint)
+            raise invalid("positive", "be one of the labels", repr(positive), hint)
         kind = resolve_kind(self.where, word, self.kind)
-        other = {"1": "0", "0": "1"}.get(named, f"not {named}")
-        for label in labels - {named}:
+        other = {"1": "0", "0": "1"}.get(positive, f"not {positive}")
+        for label in labels - {positive}:
             other = label
-        names = (other, named)
-        if set(names) == {"0", "1"}:
+        names = (other, positive)
+        if set(names) == _ZERO_AND_ONE:
             names = ("0", "1")
-        return self._make(kind, (heading,), names, positive=names.index(named))
+        return self._made(kind, (heading,), names, positive=names.index(positive))
 
-    def labels(self) -> set[str]:
-        """The distinct targets as text."""
-        if "target" not in self.roles:
-            return set()
-        return {plain_label(label) for label in self.look.labels_in(self.roles["target"])}
-
-    def _which_is_positive(self, heading: str) -> InvalidInput:
-        labels = sorted(self.labels())
-        if len(labels) == 2:
-            readings = {f"{heading!r} is the score of {label!r}": f"--positive {label}" for label in labels}
-            return _several(self.where, self.header, readings)
+    def _which_is_positive(self, heading: str, labels: set[str], named: str | None) -> InvalidInput:
+        classes = set(labels)
+        if len(labels) == 1 and named is not None:
+            classes.add(named)
+        if labels and labels <= _ZERO_AND_ONE:
+            classes = _ZERO_AND_ONE
+        ways = {}
+        if len(classes) <= 2:
+            ways = _ways_of_positive(heading, classes)
+        for name in self._answers(labels):
+            ways[f"{heading!r} is the score of the class in {name!r}"] = f"--columns {shlex.quote(f'predicted={name}')}"
+        if len(ways) > 1:
+            return _several(self.where, self.header, ways)
         hint = (
             f"If {heading!r} is the score of one of two classes, name that class: --positive CLASS. If it is that of a "
             "predicted class, name the column of that class: --columns predicted=COLUMN."
         )
+        for text, flag in ways.items():
+            hint = f"If {text}: {flag}."
+        if len(classes) == 1:
+            hint += " If not, name the other class so."
+            return invalid(f"{self.where}: labels", "be of two classes", f"{min(labels)!r} in every row", hint)
         return invalid(self.where, "have scores for at least two classes", shortened(self.header, 12), hint)
 
-    def class_and_score(self) -> Layout:
+    def _answers(self, labels: set[str]) -> list[str]:
+        """Columns that may hold the predicted class: text of which some is a label."""
+        answers = []
+        for name in self.others:
+            with suppress(InvalidInput):  # of Parquet: a list, or a missing value
+                if not self.is_number(name) and not labels.isdisjoint(self.labels_in(name)):
+                    answers.append(name)
+        return answers
+
+    def _class_and_score(self) -> Layout:
         """A predicted class and its score."""
         heading = self.roles["confidence"]
-        word = _ONE_SCORE.get(heading.lower(), "scores")
-        kind = self.kind
-        if kind == "logits":
+        if self.kind == "logits":
             raise invalid("kind", "be confidence or score for one score of the predicted class", "logits")
-        if kind is None and word == "scores":
-            readings = {
-                f"{heading!r} is a probability in 0..1": "--kind confidence",
-                f"{heading!r} is any number that is only ranked": "--kind score",
-            }
-            raise _several(self.where, self.header, readings)
-        if kind in (None, "probabilities"):
-            kind = "confidence"
-        return self._make(kind, (heading,), (), predicted=self.roles["predicted"])
+        ways = {}
+        if self.kind is None and _word_of(heading) == "scores":
+            ways[f"{heading!r} is a probability in 0..1"] = "--kind confidence"
+            ways[f"{heading!r} is any number that is only ranked"] = "--kind score"
+        # Beside predictions of two classes, the probability of one of them is as usual as that of the predicted one.
+        stated = self.is_answers or heading.lower() == "confidence" or "confidence" in self.columns
+        if self.kind not in ("confidence", "score") and not stated:
+            labels = self._labels() | set(map(plain_label, self.labels_in(self.roles["predicted"])))
+            if len(labels) <= 2:
+                ways = ways or {f"{heading!r} is the probability of the predicted class": "--kind confidence"}
+                ways |= _ways_of_positive(heading, labels)
+        if ways:
+            raise _several(self.where, self.header, ways)
+        kind: Kind = "confidence"
+        if self.kind == "score":
+            kind = "score"
+        return self._made(kind, (heading,), (), predicted=self.roles["predicted"])
 
-    def _make(
+    def _made(
         self,
-        kind: Kind | None,
+        kind: Kind,
         headings: tuple[str, ...],
         names: tuple[str, ...],
         *,
         predicted: str | None = None,
         positive: int | None = None,
     ) -> Layout:
-        assert kind is not None
         target, row_id = self.roles.get("target"), self.roles.get("id")
-        used = {*headings, target, row_id, predicted}
-        # Not an extra: a column with our own name for a role that another column was mapped to.
-        # Nor other scores.
-        extras = [name for name in self.header if name not in (*used, *_INDEX, "target", "id")]
-        extras = [name for name in extras if not name.startswith(RESERVED_PREFIXES)]
+        # Not an extra: a column with our own name for a role that another column was mapped to. Nor other scores.
+        used = {*headings, target, row_id, predicted, *_INDEX, "target", "id"}
+        extras = [name for name in self.header if name not in used and not name.startswith(RESERVED_PREFIXES)]
         return Layout(kind, headings, names, target, row_id, tuple(extras), predicted, positive)
 
 
-def layout(where: str, header: Sequence[str], request: Request, look: Look) -> Layout:
-    """Find the meaning of each column of a table, from their names and, if these do not suffice, from cells."""
-    kind, columns = request.kind, request.columns
-    _refuse_separator(where, header)
-    default = {"target": _TARGETS, "id": ("id",), "predicted": _PREDICTED, "confidence": tuple(_ONE_SCORE)}
-    roles = find_roles(where, header, columns, {role: default[role] for role in ("target", "id", "predicted")})
-    taken = {*roles.values(), *_INDEX}
-    others = [name for name in header if name not in taken]
-    table = _Table(where, header, kind, columns, roles, others, look, request.class_names)
-    if "scores" in columns:
-        return _mapped_scores(table)
-    if found := _by_prefix(table):
-        return table.layout(*found)
-    named = _named_like_classes(table, request.class_names)
-    if not named or "predicted" in roles:
-        roles |= find_roles(where, others, columns, {"confidence": default["confidence"]})
-    pair = "predicted" in roles and "confidence" in roles
-    if pair and named and kind is None:
-        readings = {"one column per class": "--kind probabilities", "a class and its confidence": "--kind confidence"}
-        raise _several(where, header, readings)
-    if pair and not (named and kind in ("logits", "probabilities")):
-        return table.class_and_score()
-    if named:
-        return table.layout("scores", named)
-    if "confidence" in roles:
-        return table.single(_ONE_SCORE.get(roles["confidence"].lower(), "scores"), roles["confidence"], None)
-    numbers = [name for name in others if look.is_number(name)]
-    if "positive" in columns and len(numbers) == 1:
-        return table.single("scores", numbers[0], None)
-    rule = "have scores: columns like probability_cat, columns named like the labels, or predicted and confidence"
-    hint = ""
-    if header:
-        hint = "Name them: --columns 'scores=PATTERN', or predicted=COLUMN,confidence=COLUMN."
-    raise invalid(where, rule, shortened(header, 12) or "no columns", hint)
+def _word_of(heading: str) -> str:
+    """What a single column of scores holds by its name; "scores" if that does not say it."""
+    return _ONE_SCORE.get(heading.lower(), "scores")
 
 
-def _by_prefix(table: _Table) -> tuple[str, dict[str, str]] | None:
-    """Columns with a prefix: what it says, and the class of each column."""
-    by_word: dict[str, dict[str, str]] = {}
-    weak: dict[str, dict[str, str]] = {}
-    for heading in table.others:
-        prefix = next((prefix for prefix in PREFIXES if heading.startswith(prefix) and heading != prefix), None)
-        if prefix is not None:
-            words = by_word
-            if prefix in _WEAK_PREFIXES:
-                words = weak
-            words.setdefault(PREFIXES[prefix], {})[heading] = heading.removeprefix(prefix)
-    if not by_word:
-        by_word = {word: columns for word, columns in weak.items() if len(columns) > 1} or weak
-    if len(by_word) > 1:
-        readings = {}
-        for word, columns in by_word.items():
-            prefix = next(iter(columns)).removesuffix(next(iter(columns.values())))
-            readings[f"{word} in {shortened(list(columns), 2)}"] = f"--columns 'scores={prefix}*'"
-        raise _several(table.where, table.header, readings)
-    for word, columns in by_word.items():
-        return word, columns
-    return None
+def _ways_of_positive(heading: str, classes: Collection[str]) -> dict[str, str]:
+    return {f"{heading!r} is the score of {name!r}": f"--positive {shlex.quote(name)}" for name in sorted(classes)}
 
 
-def _mapped_scores(table: _Table) -> Layout:
-    """The columns that the user says are scores: patterns, separated by |."""
-    patterns = table.columns["scores"].split("|")
-    chosen = [name for name in table.others if any(fnmatchcase(name, pattern) for pattern in patterns)]
-    if not chosen:
-        there = shortened(table.others, 12)
-        raise InvalidInput(f"{table.where}: no column is called {table.columns['scores']!r}. There are: {there}.")
-    prefixes = [prefix for prefix in PREFIXES if all(name.startswith(prefix) and name != prefix for name in chosen)]
-    if prefixes:
-        return table.layout(PREFIXES[prefixes[0]], {name: name.removeprefix(prefixes[0]) for name in chosen})
-    word = _ONE_SCORE.get(chosen[0].lower(), "scores")
-    if len(chosen) == 1:
-        return table.single(word, chosen[0], None)
-    head, star, tail = table.columns["scores"].partition("*")
-    if not star or any(sign in tail for sign in "*|?["):
-        head = tail = ""
-    return table.layout("scores", {name: name.removeprefix(head).removesuffix(tail) for name in chosen})
-
-
-def _named_like_classes(table: _Table, class_names: Sequence[str] | None) -> dict[str, str]:
-    """Columns of numbers that are named like the classes, if all of them are there."""
-    if class_names is not None and set(class_names) <= set(table.others):
-        return {name: name for name in class_names}
-    labels = table.labels()
-    if len(labels) < 2 or not labels <= set(table.others):
-        return {}
-    numbers = [name for name in table.others if table.look.is_number(name)]
-    classes = [name for name in numbers if name in labels]
-    if len(classes) < len(labels):
-        return {}
-    rest = [name for name in numbers if name not in labels and name.lower() not in _ONE_SCORE]
-    if rest:
-        without_a_case = "is a class without a case, too"
-        if len(rest) > 1:
-            without_a_case = "are classes without a case, too"
-        readings = {
-            f"only {shortened(classes)} are classes": f"--columns 'scores={'|'.join(classes)}'",
-            f"{shortened(rest)} {without_a_case}": f"--columns 'scores={'|'.join([*classes, *rest])}'",
-        }
-        raise _several(table.where, table.header, readings)
-    return {name: name for name in classes}
+def _is_one_of(named: str, labels: set[str]) -> bool:
+    """Whether the class in the name of a column is one of two classes by these labels. One of p_value is not."""
+    if labels | {named} <= _ZERO_AND_ONE:
+        return True
+    return named in labels and len(labels) <= 2
 
 
 def plain_label(label: str) -> str:
@@ -387,14 +438,6 @@ def plain_label(label: str) -> str:
     if whole:
         return str(int(whole[1]))
     return label.strip()
-
-
-def _refuse_separator(where: str, header: Sequence[str]) -> None:
-    """Refuse a header that is one cell because its columns are not separated by commas."""
-    for separator, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
-        if len(header) == 1 and separator in header[0]:
-            hint = "Save the table again with commas between columns and points in decimals."
-            raise invalid(f"{where}: columns", "be separated by commas", name, hint)
 
 
 def resolve_kind(where: str, word: str, kind: Kind | None) -> Kind:
@@ -424,10 +467,5 @@ def shortened(names: Sequence[str], most: int = 5) -> str:
 
 
 def first_repeated(names: Sequence[str]) -> str | None:
-    """Return the first name that occurs a second time, or None."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
+    """Return a name that occurs twice, or None."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)

@@ -79,11 +79,7 @@ def both_classes(scores: Any, kind: Kind, first_row: int = 0) -> NDArray[Any]:
         raise invalid("scores", "be one floating-point number per row", f"{values.dtype} of {values.shape}", hint)
     if kind == "logits":
         return np.stack([np.zeros_like(values), values], axis=1)
-    outside = ~((values >= 0) & (values <= 1))
-    if outside.any():
-        row = int(np.argmax(outside))
-        got = f"{values[row]} in row {first_row + row}"
-        raise invalid("scores", "lie in 0..1", got, "For logits say kind='logits'.")
+    _refuse_outside("scores", values, first_row, "For logits say kind='logits'.")
     # In float64, because 1 - p of a small float32 p is 1, and then p would be lost in the sum.
     wide = values.astype(np.float64)
     return np.stack([1.0 - wide, wide], axis=1)
@@ -97,17 +93,19 @@ def as_top_scores(confidence: Any, kind: Kind, rows: int) -> tuple[NDArray[Any],
     if values.dtype.kind != "f" or values.dtype.itemsize > 8 or values.shape != (rows,) or not rows:
         raise invalid(kind, f"hold {rows} floating-point numbers, one per row", f"{values.dtype} of {values.shape}")
     if kind == "confidence":
-        bad = ~((values >= 0) & (values <= 1))
-        rule, hint = "lie in 0..1", "For numbers that are only ranked say kind='score' (--kind score)."
-        if bad.any() and (values[bad] > 1).all() and values.max() <= 100:
-            hint = f"If these are percentages, divide them by 100. {hint}"
+        _refuse_outside(kind, values, 0, "For numbers that are only ranked say kind='score' (--kind score).")
     else:
-        bad = ~np.isfinite(values)
-        rule, hint = "be finite", "Leave such rows out or find their cause."
+        refuse_scores(kind, values[:, None], 0, None)
+    return values, PRECISIONS[values.dtype.itemsize]
+
+
+def _refuse_outside(name: str, values: NDArray[Any], first_row: int, hint: str) -> None:
+    bad = ~((values >= 0) & (values <= 1))
     if bad.any():
         row = int(np.argmax(bad))
-        raise invalid(kind, rule, f"{values[row]:g} in row {row}", hint)
-    return values, PRECISIONS[values.dtype.itemsize]
+        if (values[bad] > 1).all() and values.max() <= 100:
+            hint = f"If these are percentages, divide them by 100. {hint}"
+        raise invalid(name, "lie in 0..1", f"{values[row]:g} in row {first_row + row}", hint)
 
 
 def check_shape(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], kind: Kind) -> None:
@@ -208,11 +206,6 @@ class Rows:
     # logarithm costs as much as everything else.
     of_target: NDArray[np.float64]
 
-    @classmethod
-    def of(cls, kind: Kind, rows: int) -> Self:
-        """Allocate arrays for some rows, to be filled."""
-        return cls(kind, np.empty(rows), np.empty(rows, dtype=np.int64), np.empty(rows))
-
     @cached_property
     def nll(self) -> NDArray[np.float64]:
         """Minus the log probability of the target, float64, infinite if that probability is 0; read-only."""
@@ -224,11 +217,6 @@ class Rows:
         np.negative(nll, out=nll)
         nll.flags.writeable = False
         return nll
-
-    def fill(self, part: slice, found: "Rows") -> None:
-        """Copy the numbers of some rows to their place."""
-        self.confidence[part], self.predicted[part] = found.confidence, found.predicted
-        self.of_target[part] = found.of_target
 
     def subset(self, rows: NDArray[Any] | slice) -> Self:
         """Select some rows."""
@@ -284,14 +272,17 @@ def load_chunk(scores: "NDArray[Any] | OnDisk", part: slice) -> NDArray[Any]:
 
 def check_rows(scores: "NDArray[Any] | OnDisk", targets: NDArray[np.int64], kind: Kind, precision: Precision) -> Rows:
     """Check every row and compute the numbers of `Rows`."""
-    rows, classes = scores.shape
-    found = Rows.of(kind, rows)
 
-    def one(part: slice) -> None:
-        found.fill(part, read_chunk(load_chunk(scores, part), targets, kind, precision, part))
+    def one(part: slice) -> Rows:
+        return read_chunk(load_chunk(scores, part), targets, kind, precision, part)
 
-    share(one, list(chunks(rows, classes)))
-    return found.frozen()
+    found = share(one, list(chunks(*scores.shape)))
+    return Rows(
+        kind,
+        np.concatenate([rows.confidence for rows in found], dtype=np.float64),
+        np.concatenate([rows.predicted for rows in found], dtype=np.int64),
+        np.concatenate([rows.of_target for rows in found], dtype=np.float64),
+    ).frozen()
 
 
 def read_chunk(chunk: NDArray[Any], targets: NDArray[np.int64], kind: Kind, precision: Precision, part: slice) -> Rows:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,11 +26,11 @@ from calibrant.predictions.columns import (
     block_rows,
     check_columns_there,
     check_unfolded,
-    texts,
 )
-from calibrant.predictions.readings import Layout, Request, first_repeated, layout
+from calibrant.predictions.readings import Request, TableReading, first_repeated, shortened
 from calibrant.predictions.rows import (
     SUM_TOLERANCE,
+    Precision,
     both_classes,
     decimals_of,
     refuse_scores,
@@ -55,13 +56,14 @@ _UTF8 = "Save the table again as UTF-8; Excel calls that CSV UTF-8."
 _BAD_CELL = re.compile(
     r"In CSV column #(\d+): Row #(\d+): CSV conversion error to double: invalid value '(.*)'", re.DOTALL
 )
-# A quotation mark that neither begins nor ends a cell nor belongs to a doubled one.
-_MARK_INSIDE = re.compile(rb'"(?=[^,\r\n"])(?<=[^,\r\n"]")')
 _BAD_ROW = re.compile(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+)")
+_SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 
 
 class _TableSource(PredictionSource):
     """Predictions in one file: a row per case, a column per class."""
+
+    precision: Precision
 
     def __init__(self, path: Path) -> None:
         self.where = str(path)
@@ -69,14 +71,16 @@ class _TableSource(PredictionSource):
         with reading(path):
             self.stored = path.stat().st_size
 
-    def _find_layout(self, header: Sequence[str], request: Request) -> Layout:
+    def _set_layout(self, header: Sequence[str], request: Request) -> None:
         again = first_repeated(header)
         if again is not None:
             raise InvalidInput(f"{self.where}: column {again[:40]!r} appears twice.")
         if request.like is None:
-            return layout(self.where, header, request, self)
-        check_columns_there(self.where, header, request.like)
-        return request.like
+            self.layout = TableReading(self.where, header, request, self.labels_in, self._is_number).layout()
+        else:
+            check_columns_there(self.where, header, request.like)
+            self.layout = request.like
+        self.class_names = self.layout.class_names or None
 
     def labels_in(self, column: str) -> set[str]:
         """Return the distinct values of a column as text."""
@@ -85,8 +89,11 @@ class _TableSource(PredictionSource):
             labels.update(map(str, _encode(self._whole(batch, column, 0))[0]))
         return labels
 
-    def is_number(self, column: str) -> bool:
-        """Whether a column holds numbers."""
+    def _is_number(self, column: str) -> bool:
+        raise NotImplementedError
+
+    def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
+        """Yield the rows as record batches with these columns."""
         raise NotImplementedError
 
     def read(self, names: Sequence[str], *, scores: bool = False) -> Iterator[RawBlock]:
@@ -97,40 +104,28 @@ class _TableSource(PredictionSource):
             headings = self.layout.headings
         for batch in self._batches(names, headings):
             with _parquet_errors(self._path):  # a damaged column of Parquet shows its fault when it is converted
-                block = self._block(batch, start, names, scores=scores)
+                block = RawBlock(batch.num_rows, {name: self._column(batch, name, start) for name in names})
+                if scores:
+                    block = replace(block, scores=self._scores(batch, start))
             yield block
             start += batch.num_rows
 
-    def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
-        raise NotImplementedError
-
-    def _block(self, batch: Any, start: int, names: Sequence[str], *, scores: bool) -> RawBlock:
-        block = RawBlock(batch.num_rows)
-        if scores:
-            block = replace(block, scores=self._both_classes(self._scores(batch, start), start))
-        for name in names:
-            if name in self.layout.labels:
-                block.labels[name] = _encode(self._whole(batch, name, start))
-            elif name == self.layout.id:
-                block.columns[name] = _values(self._whole(batch, name, start))
-            else:
-                block.columns[name] = _values(batch.column(name))
-        return block
-
-    def _both_classes(self, scores: NDArray[Any], start: int) -> NDArray[Any]:
-        """Add the other class to the scores of one of two."""
-        if self.layout.positive is None:
-            return scores
-        scores = both_classes(scores, self.layout.kind, start)
-        if self.layout.positive == 0:
-            scores = scores[:, ::-1]
-        return scores
+    def _column(self, batch: Any, name: str, start: int) -> Any:
+        if name in self.layout.labels:
+            return _encode(self._whole(batch, name, start))
+        if name == self.layout.id:
+            return _values(self._whole(batch, name, start))
+        return _values(batch.column(name))
 
     def _scores(self, batch: Any, start: int) -> NDArray[Any]:
-        """Return the scores as the file has them."""
+        """Return the scores of all classes."""
         scores = np.empty((batch.num_rows, len(self.layout.headings)), self.dtype)
         for index, heading in enumerate(self.layout.headings):
             scores[:, index] = self._whole(batch, heading, start).to_numpy(zero_copy_only=False)
+        if self.layout.positive is not None:
+            scores = both_classes(scores, self.layout.kind, start)
+        if self.layout.positive == 0:
+            scores = scores[:, ::-1]
         return scores
 
     def _whole(self, batch: Any, name: str, start: int) -> Any:
@@ -138,52 +133,51 @@ class _TableSource(PredictionSource):
         column = batch.column(name)
         if column.null_count:
             row = start + int(np.argmin(column.is_valid().to_numpy(zero_copy_only=False)))
-            hint = "Leave out the rows without one."
-            raise invalid(
-                f"{self.where}: column {name[:40]!r}", "have a value in every row", f"none in row {row}", hint
-            )
+            where = f"{self.where}: column {name[:40]!r}"
+            raise invalid(where, "have a value in every row", f"none in row {row}", "Leave out the rows without one.")
         return column
 
 
 class CsvSource(_TableSource):
-    """One CSV file in UTF-8. Scores become float64, everything else stays text.
+    """One CSV file in UTF-8, or one with tabs (`.tsv`). Scores become float64, everything else stays text.
 
     Text is often rounded. Rows of probabilities that miss 1 because of that are divided by their sums.
     """
 
     typed = False
     unfolded = 0  # text takes about as much memory as the file
+    dtype = np.dtype(np.float64)
+    precision = "float64"
     _sum_tolerance: float | None = None  # known once it was needed
 
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
         self.rows = None
-        self.dtype = np.dtype(np.float64)
-        self.precision = "float64"
-        self._header = self._read_header()
-        self.layout = self._find_layout(self._header, request)
-        self.class_names = self.layout.class_names or None
+        self._set_layout(self._read_names(), request)
 
-    def _read_header(self) -> list[str]:
-        return csv_header(self._path)
+    def _read_names(self) -> list[str]:
+        self._header = csv_header(self._path)
+        return [name.strip() for name in self._header]
 
     def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
         types = {**dict.fromkeys(names, pa.string()), **dict.fromkeys(scores, pa.float64())}
-        return _csv_batches(self._path, self._header, types or {self._header[0]: pa.string()})
+        return _csv_batches(self._path, self._header, types)
 
     def _scores(self, batch: Any, start: int) -> NDArray[Any]:
         scores = super()._scores(batch, start)
-        layout = self.layout
-        if layout.kind != "probabilities" or layout.positive is not None:
+        if self.layout.kind != "probabilities" or self.layout.positive is not None:
             return scores
         totals = scores.sum(axis=1)
         off = sums_beyond(totals, SUM_TOLERANCE["float64"])
         if off.any():
             if self._sum_tolerance is None:
                 self._sum_tolerance = self._find_sum_tolerance()
-            refuse_scores(f"{self.where}: probabilities", scores, start, self._sum_tolerance)
+            refuse_scores(self._shown_scores(), scores, start, self._sum_tolerance)
             scores[off] /= totals[off, None]
         return scores
+
+    def _shown_scores(self) -> str:
+        return f"{self.where}: probabilities in {shortened(self.layout.headings)}"
 
     def _find_sum_tolerance(self) -> float:
         """Find how the whole file was rounded, and warn. Blocks may differ: all rows together decide."""
@@ -191,7 +185,7 @@ class CsvSource(_TableSource):
         largest = 0.0
         for batch in self._batches((), self.layout.headings):
             scores = super()._scores(batch, rows)
-            refuse_scores(f"{self.where}: probabilities", scores, rows, math.inf)
+            refuse_scores(self._shown_scores(), scores, rows, math.inf)
             decimals = decimals_of(scores, decimals)
             totals = scores.sum(axis=1)
             count += int(sums_beyond(totals, SUM_TOLERANCE["float64"]).sum())
@@ -207,23 +201,22 @@ class CsvSource(_TableSource):
             )
         return tolerance
 
-    def is_number(self, column: str) -> bool:
+    def _is_number(self, column: str) -> bool:
         """Whether a column holds numbers, as far as its first rows show."""
-        first = next(iter(self._batches([column], ())), None)
-        if first is None:
-            return False
-        return all(_NUMBER.fullmatch(cell or "") for cell in first.column(column).unique().to_pylist())
+        for batch in self._batches([column], ()):
+            return all(_NUMBER.fullmatch(cell or "") for cell in batch.column(column).unique().to_pylist())
+        return False
 
 
 class JsonLinesSource(CsvSource):
     """One JSON object per line. The keys of the first object are the columns, and every row must have them."""
 
-    def _read_header(self) -> list[str]:
-        for _, record in self._records():
+    def _read_names(self) -> list[str]:
+        for record in self._records():
             return list(record)
         return []
 
-    def _records(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _records(self) -> Iterator[dict[str, Any]]:
         with reading(self._path), self._path.open("rb") as handle:
             row = 0
             while line := handle.readline(_CSV_BYTES + 1):
@@ -231,30 +224,42 @@ class JsonLinesSource(CsvSource):
                     raise invalid(self.where, f"have lines of at most {_CSV_BYTES / 2**20:g} MB", "a longer one")
                 if not line.strip():
                     continue
-                record = parse_json(line, f"{self.where}: line {row + 1}")
-                if not isinstance(record, dict):
-                    raise invalid(f"{self.where}: line {row + 1}", "be a JSON object", type(record).__name__)
-                yield row, record
                 row += 1
+                record = parse_json(line, f"{self.where}: line {row}")
+                if not isinstance(record, dict):
+                    raise invalid(f"{self.where}: line {row}", "be a JSON object", type(record).__name__)
+                yield record
 
     def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
-        block: dict[str, list[Any]] = {name: [] for name in (*names, *scores)}
-        rows = 0
-        for row, record in self._records():
+        records = self._records()
+        start = 0
+        while chunk := list(islice(records, _JSON_ROWS)):
+            arrays = {"": pa.nulls(len(chunk))}  # without a column there would be no rows
             for name in names:
-                block[name].append(_json_text(record.get(name), f"{self.where}: {name} in row {row}"))
+                arrays[name] = pa.array([self._text(record, name, start + row) for row, record in enumerate(chunk)])
+                arrays[name] = arrays[name].cast(pa.string())
             for name in scores:
-                value = record.get(name)
-                if isinstance(value, bool) or not isinstance(value, int | float):
-                    raise invalid(f"{self.where}: scores", "be numbers", f"{value!r} in row {row}, column {name[:40]}")
-                block[name].append(float(value))
-            rows += 1
-            if rows == _JSON_ROWS:
-                yield _record_batch(block, names, rows)
-                block = {name: [] for name in (*names, *scores)}
-                rows = 0
-        if rows:
-            yield _record_batch(block, names, rows)
+                arrays[name] = pa.array([self._score(record, name, start + row) for row, record in enumerate(chunk)])
+            yield pa.record_batch(list(arrays.values()), names=list(arrays))
+            start += len(chunk)
+
+    def _text(self, record: Mapping[str, Any], name: str, row: int) -> str | None:
+        """A value as the text that a CSV file would have; None for a missing one."""
+        value = record.get(name)
+        if value is None or isinstance(value, str):
+            return value
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, int | float):
+            return str(value)
+        where = f"{self.where}: {name} in row {row}"
+        raise invalid(where, "be a number or text", type(value).__name__, "Write one value per key.")
+
+    def _score(self, record: Mapping[str, Any], name: str, row: int) -> float:
+        value = record.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise invalid(f"{self.where}: scores", "be numbers", f"{value!r} in row {row}, column {name[:40]}")
+        return float(value)
 
 
 class ParquetSource(_TableSource):
@@ -275,40 +280,34 @@ class ParquetSource(_TableSource):
         check_unfolded(self.where, self.unfolded, self.stored, most=_MOST_UNFOLDED)
 
     def _set_schema(self, schema: Any, request: Request) -> None:
-        self._schema = schema
-        found = self._find_layout(schema.names, request)
+        self._types = dict(zip(schema.names, schema.types, strict=True))
+        self._set_layout(schema.names, request)
         # Other columns of lists or bytes are left out.
-        plain = tuple(name for name in found.extras if _is_plain(schema.field(name).type))
-        self.layout = replace(found, extras=plain)
-        self.class_names = self.layout.class_names or None
-        self._check_types(schema)
-        types = {schema.field(heading).type for heading in self.layout.headings}
+        plain = tuple(name for name in self.layout.extras if _is_plain(self._types[name]))
+        self.layout = replace(self.layout, extras=plain)
+        for name in self.layout.beside_scores:
+            self._require_plain(name)
+        for name in self.layout.headings:
+            if not self._is_number(name):
+                raise invalid(f"{self.where}: scores", "be numbers", f"a column {name[:40]!r} of {self._types[name]}")
         self.precision = "float64"
-        if types == {pa.float32()} and self.layout.positive is None:
+        if {self._types[name] for name in self.layout.headings} == {pa.float32()} and self.layout.positive is None:
             self.precision = "float32"
         self.dtype = np.dtype(self.precision)
 
-    def is_number(self, column: str) -> bool:
-        """Whether a column holds numbers."""
-        kind = self._schema.field(column).type
-        return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+    def _require_plain(self, column: str) -> None:
+        if not _is_plain(self._types[column]):
+            rule = "have one number, text or date per row"
+            raise invalid(f"{self.where}: column {column[:40]!r}", rule, f"{self._types[column]}")
 
-    def _check_types(self, schema: Any) -> None:
-        own = self.layout.beside_scores
-        for name in (*own, *self.layout.extras):
-            if not _is_plain(schema.field(name).type):
-                rule = "have one number, text or date per row"
-                raise invalid(f"{self.where}: column {name[:40]!r}", rule, f"{schema.field(name).type}")
-        for name in self.layout.headings:
-            kind = schema.field(name).type
-            if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
-                raise invalid(f"{self.where}: scores", "be numbers", f"a column {name[:40]!r} of {kind}")
-        if self.layout.id is not None:
-            kind = values = schema.field(self.layout.id).type
-            if pa.types.is_dictionary(kind):
-                values = kind.value_type
-            if not (pa.types.is_integer(values) or _is_text(values)):
-                raise invalid(f"{self.where}: ids", "be strings or integers", f"{kind}")
+    def labels_in(self, column: str) -> set[str]:
+        """Return the distinct values of a column as text."""
+        self._require_plain(column)
+        return super().labels_in(column)
+
+    def _is_number(self, column: str) -> bool:
+        kind = self._types[column]
+        return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
     def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
         rows = 0
@@ -326,6 +325,7 @@ class ParquetSource(_TableSource):
 
 TABLE_FORMATS: dict[str, type[CsvSource | ParquetSource]] = {
     ".csv": CsvSource,
+    ".tsv": CsvSource,
     ".jsonl": JsonLinesSource,
     ".parquet": ParquetSource,
 }
@@ -363,22 +363,8 @@ def arrow_table(frame: Any) -> Any:
     raise invalid("frame", "be a data frame of pandas or polars", type(frame).__name__)
 
 
-def _json_text(value: Any, where: str) -> str | None:
-    """A JSON value as the text that a CSV file would have; None for a missing one."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    raise invalid(where, "be a number or text", type(value).__name__, "Write one value per key.")
-
-
-def _record_batch(block: Mapping[str, list[Any]], texts: Sequence[str], rows: int) -> Any:
-    if not block:
-        return pa.record_batch([pa.nulls(rows)], names=["rows"])
-    types = {name: pa.float64() for name in block} | dict.fromkeys(texts, pa.string())
-    return pa.record_batch([pa.array(column, types[name]) for name, column in block.items()], names=list(block))
+def _separator(path: Path) -> str:
+    return {".tsv": "\t"}.get(path.suffix.lower(), ",")
 
 
 def csv_header(path: Path) -> list[str]:
@@ -386,22 +372,32 @@ def csv_header(path: Path) -> list[str]:
 
     pyarrow could read them, but it would allocate memory for any number of columns first.
     """
+    separator = _separator(path)
     with _csv_errors(path, []), path.open(encoding="utf-8-sig", newline="") as handle:
         start = io.StringIO(handle.read(_CSV_BYTES), newline="")
-        for record in csv.reader(start):
-            if len(record) > _MOST_COLUMNS:
-                hint = "Save the table as Parquet or .npz."
-                raise invalid(str(path), f"have at most {_MOST_COLUMNS:,} columns", f"{len(record):,}", hint)
-            if record:
-                return record
-    return []
+        header = next(filter(None, csv.reader(start, delimiter=separator)), [])
+    if len(header) > _MOST_COLUMNS:
+        hint = "Save the table as Parquet or .npz."
+        raise invalid(str(path), f"have at most {_MOST_COLUMNS:,} columns", f"{len(header):,}", hint)
+    for other, name in _SEPARATORS.items():
+        if len(header) == 1 and other in header[0]:
+            hint = "Save the table again with commas between columns and points in decimals."
+            if "\t" in (other, separator):
+                hint = "A table with tabs is called .tsv, one with commas .csv."
+            raise invalid(f"{path}: columns", f"be separated by {_SEPARATORS[separator]}", name, hint)
+    return header
 
 
 def _csv_batches(path: Path, header: Sequence[str], types: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the rows of a CSV file, with the columns that `types` names. No cell counts as missing."""
+    if not header:
+        return
+    types = types or {header[0].strip(): pa.string()}
+    in_file = {name.strip(): name for name in header}  # people write spaces behind commas
+    column_types = {in_file[name]: kind for name, kind in types.items()}
     read = arrow_csv.ReadOptions(block_size=_CSV_BYTES, use_threads=False)  # with threads, errors name no row
-    parse = arrow_csv.ParseOptions(newlines_in_values=True)
-    convert = arrow_csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=[])
+    parse = arrow_csv.ParseOptions(delimiter=_separator(path), newlines_in_values=True)
+    convert = arrow_csv.ConvertOptions(column_types=column_types, include_columns=list(column_types), null_values=[])
     with _csv_errors(path, header), _QuoteCheckedFile(path) as file:
         try:
             reader = arrow_csv.open_csv(file, read, parse, convert)
@@ -409,7 +405,8 @@ def _csv_batches(path: Path, header: Sequence[str], types: Mapping[str, Any]) ->
             if "Empty CSV file" in str(error):  # a header without a line end
                 return
             raise
-        yield from reader
+        for batch in reader:
+            yield pa.record_batch(batch.columns, names=list(types))
 
 
 class _QuoteCheckedFile(io.FileIO):
@@ -422,6 +419,9 @@ class _QuoteCheckedFile(io.FileIO):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._where = str(path)
+        # A mark that neither begins nor ends a cell nor belongs to a doubled one.
+        ends = _separator(path).encode() + rb"\r\n\""
+        self._mark_inside = re.compile(rb'"(?=[^%b])(?<=[^%b]")' % (ends, ends))
         self._marks = 0
         self._lines = 1
         self._tail = b""
@@ -437,7 +437,7 @@ class _QuoteCheckedFile(io.FileIO):
 
     def _check(self, data: bytes) -> None:
         rule = "have quotation marks only around whole cells, and double ones inside"
-        inside = _MARK_INSIDE.search(self._tail + data)
+        inside = self._mark_inside.search(self._tail + data)
         if inside:
             line = self._lines + data.count(b"\n", 0, inside.start())
             raise invalid(f"{self._where}: line {line}", rule, "another one")
@@ -549,14 +549,16 @@ def _values(column: Any) -> NDArray[Any]:
     if not pa.types.is_dictionary(kind):
         column = column.cast(pa.string())
     distinct, places = _encode(column)
-    shared: NDArray[Any] = texts([text or "" for text in distinct])[places]
-    return shared
+    shared = np.array([text or "" for text in distinct], dtype=object)
+    return shared.take(places)
 
 
 def table_columns(path: Path) -> list[str]:
     """Return the column names of a `.csv` or `.parquet` file."""
-    if _suffix(path) == ".csv":
-        return csv_header(path)
+    if path.suffix.lower() in (".csv", ".tsv"):
+        return [name.strip() for name in csv_header(path)]
+    if path.suffix.lower() != ".parquet":
+        raise invalid(str(path), "end in .csv, .tsv or .parquet", path.suffix or "no ending")
     with open_parquet(path) as file:
         return list(file.schema_arrow.names)
 
@@ -564,8 +566,8 @@ def table_columns(path: Path) -> list[str]:
 def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, list[Any]]:
     """Read a small `.csv` or `.parquet` table that is not predictions, such as decisions, labels, groups or costs.
 
-    Without `wanted`, all columns are read. Columns of CSV are text. Lists of texts are read from Parquet; other lists
-    and bytes are left out. Equal values are one object.
+    Without `wanted`, all columns are read. Columns of CSV are text. Lists and bytes in Parquet are left out. Equal
+    values are one object.
     """
     header = table_columns(path)
     again = first_repeated(header)
@@ -573,105 +575,62 @@ def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, l
         raise invalid(str(path), "name each column once", f"{again[:40]!r} twice")
     names = [name for name in header if wanted is None or name in wanted]
     columns: dict[str, list[Any]] = {name: [] for name in names}
-    if _suffix(path) == ".csv":
-        if names:
-            for batch in _csv_batches(path, header, dict.fromkeys(names, pa.string())):
-                for name in names:
-                    columns[name] += batch.column(name).to_pylist()
+    if path.suffix.lower() != ".parquet":
+        for batch in _csv_batches(path, csv_header(path), dict.fromkeys(names, pa.string())):
+            for name in names:
+                columns[name] += batch.column(name).to_pylist()
         return columns
     with open_parquet(path) as file:
-        types = {name: file.schema_arrow.field(name).type for name in names}
-        plain = [name for name in names if _is_plain(types[name])]
-        lists = [name for name in names if pa.types.is_list(types[name]) and _is_text(types[name].value_type)]
-        needed = (file.metadata.num_rows * len(names) + _list_values(file.metadata, lists)) * _BYTES_OF_A_VALUE
+        names = [name for name in names if _is_plain(file.schema_arrow.field(name).type)]
+        needed = file.metadata.num_rows * len(names) * _BYTES_OF_A_VALUE
         hint = "Write it again in smaller parts."
         check_unfolded(str(path), needed, path.stat().st_size, hint, most=_MOST_UNFOLDED_TABLE)
-    texts = [name for name in plain if _is_text(types[name])]
-    with open_parquet(path, [*texts, *(f"{name}.list.element" for name in lists)]) as file:
-        for batch in file.iter_batches(columns=[*plain, *lists]):
-            for name in plain:
+    with open_parquet(path, names) as file:
+        for batch in file.iter_batches(columns=names):
+            for name in names:
                 distinct, places = _encode(batch.column(name))
                 columns[name] += [distinct[place] for place in places.tolist()]
-            for name in lists:
-                columns[name] += _lists_of_text(batch.column(name))
-    return {name: columns[name] for name in names if name in (*plain, *lists)}
-
-
-def _list_values(metadata: Any, names: Sequence[str]) -> int:
-    """Number of values in all cells of columns of lists."""
-    total = 0
-    for group in range(metadata.num_row_groups):
-        for number in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(number)
-            if chunk.path_in_schema.removesuffix(".list.element") in names:
-                total += chunk.num_values
-    return total
-
-
-def _lists_of_text(column: Any) -> list[list[Any]]:
-    """The cells of a column of lists; a missing cell is an empty list."""
-    column.validate(full=True)
-    distinct, places = _encode(column.flatten())
-    values = [distinct[place] for place in places.tolist()]
-    ends = np.cumsum(column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)).tolist()
-    return [values[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-
-
-def _suffix(path: Path) -> str:
-    suffix = path.suffix.lower()
-    if suffix not in (".csv", ".parquet"):
-        raise invalid(str(path), "end in .csv or .parquet", path.suffix or "no ending")
-    return suffix
+    return {name: columns[name] for name in names}
 
 
 @contextmanager
 def table_writer(handle: IO[bytes], suffix: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Give a function that appends rows, columns by name, to an open `.csv` or `.parquet` file.
 
-    CSV gets the shortest decimals that give the same numbers back. Parquet also takes lists of texts as cells.
+    CSV gets the shortest decimals that give the same numbers back.
     """
-    if suffix == ".csv":
-        yield _CsvWriter(handle).write
-        return
     writers: list[Any] = []
 
-    def write(columns: Mapping[str, Any]) -> None:
+    def write_csv(columns: Mapping[str, Any]) -> None:
+        if not writers:
+            writers.append(handle)
+            _append_csv(handle, pa.table({str(index): [name] for index, name in enumerate(columns)}))
+        _append_csv(handle, _arrow_table(columns))
+
+    def write_parquet(columns: Mapping[str, Any]) -> None:
         table = _arrow_table(columns)
         if not writers:
             writers.append(parquet.ParquetWriter(handle, table.schema, write_page_checksum=True))
         writers[0].write_table(table)
 
+    if suffix == ".csv":
+        yield write_csv
+        return
     try:
-        yield write
+        yield write_parquet
     finally:
         for writer in writers:
             writer.close()
 
 
-class _CsvWriter:
-    def __init__(self, handle: IO[bytes]) -> None:
-        self._handle = handle
-        self._has_header = False
-
-    def write(self, columns: Mapping[str, Any]) -> None:
-        """Append rows; the first call writes the header."""
-        if not self._has_header:
-            self._append(pa.table({str(index): [name] for index, name in enumerate(columns)}))
-            self._has_header = True
-        self._append(_arrow_table(columns))
-
-    def _append(self, table: Any) -> None:
-        try:
-            content = _csv_bytes(table, "none")
-        except pa.ArrowInvalid:  # some text has a comma, a quotation mark or a line end: all text gets marks
-            content = _csv_bytes(table, "needed")
-        self._handle.write(content)
-
-
-def _csv_bytes(table: Any, quoting_style: str) -> bytes:
-    buffer = io.BytesIO()
-    arrow_csv.write_csv(table, buffer, arrow_csv.WriteOptions(include_header=False, quoting_style=quoting_style))
-    return buffer.getvalue()
+def _append_csv(handle: IO[bytes], table: Any) -> None:
+    content = io.BytesIO()
+    try:
+        arrow_csv.write_csv(table, content, arrow_csv.WriteOptions(include_header=False, quoting_style="none"))
+    except pa.ArrowInvalid:  # some text has a comma, a quotation mark or a line end: all text gets marks
+        content = io.BytesIO()
+        arrow_csv.write_csv(table, content, arrow_csv.WriteOptions(include_header=False, quoting_style="needed"))
+    handle.write(content.getvalue())
 
 
 def _arrow_table(columns: Mapping[str, Any]) -> Any:
@@ -680,8 +639,5 @@ def _arrow_table(columns: Mapping[str, Any]) -> Any:
         kind = None
         if isinstance(column, np.ndarray) and column.dtype.kind in "OU":
             kind = pa.string()
-        elif isinstance(column, list) and column and isinstance(column[0], list):
-            # Not inferred: a block in which all lists are empty would get another type.
-            kind = pa.list_(pa.string())
         arrays[name] = pa.array(column, kind)
     return pa.table(arrays)

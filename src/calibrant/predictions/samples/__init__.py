@@ -7,7 +7,7 @@ makes the files from finished runs.
 from importlib import resources
 from typing import Literal
 
-from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.errors import did_you_mean, invalid
 from calibrant.predictions import Predictions
 
 __all__ = ["SAMPLES", "Split", "load", "names"]
@@ -46,11 +46,5 @@ def load(name: str, split: Split = "test") -> Predictions:
         raise invalid("name", "be one of the samples", repr(name), did_you_mean(str(name), SAMPLES))
     if split not in ("val", "test"):
         raise invalid("split", "be 'val' or 'test'", repr(split))
-    source = resources.files(__name__).joinpath(f"{name}-{split}.npz")
-    with resources.as_file(source) as path:
-        if not path.is_file():
-            raise InvalidInput(f"the sample {name} is missing from this installation. Install calibrant again.")
-        try:
-            return Predictions.load(path)
-        except InvalidInput as error:
-            raise InvalidInput(f"the sample {name} is damaged: {error} Install calibrant again.") from error
+    with resources.as_file(resources.files(__name__).joinpath(f"{name}-{split}.npz")) as path:
+        return Predictions.load(path)
