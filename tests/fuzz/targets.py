@@ -246,12 +246,6 @@ def _weights(here: Path) -> Any:
     return load_weights(build_model("tiny", n_classes=3, image_shape=(1, 8, 8)), file)
 
 
-def _network_input(here: Path) -> Any:
-    from calibrant.training.models.libraries import transformers_input
-
-    return transformers_input(str(here / "network"))
-
-
 def _watch(name: str, *more: str) -> tuple[str, ...]:
     return ("monitor", f"{{here}}/{name}", "--policy", "{here}/policy.json", *more, "--json")
 
@@ -301,7 +295,6 @@ TARGETS = (
     Target("serve labels", ("told.json",), ("decisions.db",), call=_labelled),
     Target("stream pictures", ("pictures/*/*",), ("pictures",), call=_streamed, renames=True),
     Target("weights", ("run/checkpoints/*",), ("run",), call=_weights),
-    Target("network", ("network/*",), ("network",), call=_network_input, slow=True),
     Target("idx", ("sets/*.gz",), ("sets", "digests.json"), call=_read_idx),
     Target("cifar", ("sets/batch.bin",), ("sets", "digests.json"), call=_read_cifar),
     Target("mat", ("sets/*.mat",), ("sets", "digests.json"), call=_read_svhn),
