@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant.pruning import ConfidencePruner, Every, InfoBatch, LowestConfidence
-from calibrant.pruning.pruning_state import ScoreTable
+from calibrant.pruning.scores import ScoreTable
 
 N, K = 12, 4
 

@@ -2,7 +2,6 @@
 
 from calibrant.pruning.policies import (
     Choice,
-    EasyHard,
     HighestConfidence,
     InfoBatch,
     LowestConfidence,
@@ -20,7 +19,6 @@ from calibrant.runs import load_audit
 __all__ = [
     "Choice",
     "ConfidencePruner",
-    "EasyHard",
     "Every",
     "HighestConfidence",
     "Indexed",

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant.checks import number, positive
+from calibrant.checks import positive
 from calibrant.errors import invalid
 from calibrant.pruning.quotas import Keys, Mask, exact_fraction, lowest, share_of
 
@@ -292,11 +292,15 @@ class OnePool(PruningPolicy):
 
 
 @dataclass(frozen=True)
-class _Resting(OnePool):
-    """Each epoch a random part of the samples that qualify rests; the others of them make up for it by their weight.
+class InfoBatch(OnePool):
+    """Samples whose last loss lies below the mean of all last losses may rest (InfoBatch, Qin et al. 2024).
 
-    Each sample that qualifies rests with probability `ratio`, and those that stay weigh `1 / (1 - ratio)`. Under a
-    budget as many rest as it asks for: `r` of the `m` that qualify, and those that stay weigh `m / (m - r)`. At most
+    The loss is the negative log-probability of the label when the sample was last trained on. A sample that was never
+    observed counts with 3, as in the authors' code. Their last eighth of the epochs on all data is the pruner's
+    `anneal=0.125`.
+
+    Each sample below the mean rests with probability `ratio`, and those that stay weigh `1 / (1 - ratio)`. Under a
+    budget as many rest as it asks for: `r` of the `m` below the mean, and those that stay weigh `m / (m - r)`. At most
     nine tenths of the `m` do; the others rest in later epochs. In both cases the expected weight of every sample is 1.
 
     Args:
@@ -316,70 +320,22 @@ class _Resting(OnePool):
         """Return nine tenths of each class."""
         return share_of(sizes, _MOST)
 
-    @abstractmethod
-    def qualify(self, scores: Scores) -> Mask:
-        """Return which samples may rest."""
-
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
-        """Draw among those that qualify, and give the others of these more weight."""
-        may = self.qualify(pool.scores)
-        order = torch.rand(len(may), generator=pool.generator, dtype=torch.float64).numpy()
-        count = int(may.sum())
+        """Draw among those below the mean, and give the others of these more weight."""
+        loss = pool.scores["loss"].astype(np.float64)
+        below = loss < loss.mean()
+        order = torch.rand(len(below), generator=pool.generator, dtype=torch.float64).numpy()
+        count = int(below.sum())
         if pool.asked is None:
-            rests = may & (order < self.ratio)
+            rests = below & (order < self.ratio)
         else:
-            rests = lowest(order, (~may).astype(np.int64), [min(pool.asked, int(_MOST * count)), 0])
+            rests = lowest(order, (~below).astype(np.int64), [min(pool.asked, int(_MOST * count)), 0])
         choice = _choice(rests, pool, leave)
         weight = 1 / (1 - self.ratio)
         if pool.asked is not None:
-            weight = count / max(int((may & choice.stay).sum()), 1)
-        weights = np.where(choice.stay, np.where(may, weight, 1), 0).astype(np.float32)
+            weight = count / max(int((below & choice.stay).sum()), 1)
+        weights = np.where(choice.stay, np.where(below, weight, 1), 0).astype(np.float32)
         return replace(choice, weights=_weigh(weights, self.weights))
-
-
-@dataclass(frozen=True)
-class InfoBatch(_Resting):
-    """Samples whose last loss lies below the mean of all last losses may rest (InfoBatch, Qin et al. 2024).
-
-    The loss is the negative log-probability of the label when the sample was last trained on. A sample that was never
-    observed counts with 3, as in the authors' code. Their last eighth of the epochs on all data is the pruner's
-    `anneal=0.125`.
-    """
-
-    def qualify(self, scores: Scores) -> Mask:
-        """The loss is below the mean."""
-        loss = scores["loss"].astype(np.float64)
-        below: Mask = loss < loss.mean()
-        return below
-
-
-@dataclass(frozen=True)
-class EasyHard(_Resting):
-    """Samples that are learned, or stay hopeless, may rest: by a threshold, so that their share follows the learning.
-
-    The score is the EMA of the label's probability, corrected for its zero start.
-
-    Args:
-        easy: A score of at least this qualifies, in (0, 1].
-        hard: A score of at most this qualifies too, in [0, 1); 0 turns it off.
-    """
-
-    easy: float = field(default=0.9, kw_only=True)
-    hard: float = field(default=0.0, kw_only=True)
-    columns: ClassVar[tuple[str, ...]] = ("label",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= number("hard", self.hard) < number("easy", self.easy) <= 1:
-            raise invalid("easy and hard", "satisfy 0 <= hard < easy <= 1", f"{self.easy} and {self.hard}")
-
-    def qualify(self, scores: Scores) -> Mask:
-        """The label's average probability is high, or very low."""
-        label = scores["label"]
-        marked: Mask = label >= self.easy
-        if self.hard:
-            marked |= label <= self.hard
-        return marked
 
 
 @dataclass(frozen=True)

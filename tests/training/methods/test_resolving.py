@@ -188,7 +188,7 @@ def test_pruning_starts_at_the_first_drop_of_the_learning_rate(given, first_drop
 def test_scoring_reaches_the_pruner():
     plan = methods.resolve("flsd+h+p-ema", data="cifar10", readmit=True, scoring="resting")
     assert plan.pruning["policy"] == LowestConfidence(0.2, readmit=True)
-    assert ConfidencePruner([0, 1] * 50, epochs=160, **plan.pruning).timetable.from_all
+    assert ConfidencePruner([0, 1] * 50, epochs=160, **plan.pruning).timetable.policy.from_all
     assert "forward pass" in methods.describe("flsd+h+p-ema").settings["scoring"].source
 
 
