@@ -70,8 +70,9 @@ def test_flsd_takes_gamma_5_below_a_fifth_and_3_above(p, gamma):
 
 
 def test_flsd_settings():
-    loss = SampleDependentFocal(gamma_low=2.0, gamma_high=1.0, threshold=0.6)
-    assert float(loss(logits_for(0.5, 0.5), torch.tensor([0]))) == pytest.approx(0.25 * math.log(2))
+    loss = SampleDependentFocal(gamma_low=2.0, gamma_high=1.0)
+    assert float(loss(logits_for(0.1, 0.9), torch.tensor([0]))) == pytest.approx(0.81 * math.log(10))
+    assert float(loss(logits_for(0.5, 0.5), torch.tensor([0]))) == pytest.approx(0.5 * math.log(2))
 
 
 def test_entropy_penalty_has_the_right_sign_and_range():
@@ -107,12 +108,10 @@ def test_netcal_has_the_wrong_sign_and_we_do_not(cases):
         (lambda: Focal(float("nan")), "gamma must be finite"),
         (lambda: SampleDependentFocal(gamma_low=-1), "gamma_low must be finite and not negative, got -1"),
         (lambda: SampleDependentFocal(gamma_high=-1), "gamma_high must be"),
-        (lambda: SampleDependentFocal(threshold=2), "threshold must"),
         (lambda: Focal(gamma="x"), "gamma must be a number, got 'x'"),
         (lambda: Focal(gamma=None), "gamma must be a number, got None"),
         (lambda: Focal(gamma=torch.tensor(2.0)), "gamma must be a number, got tensor"),
         (lambda: CrossEntropy("x"), "label_smoothing must be a number, got 'x'"),
-        (lambda: SampleDependentFocal(threshold="x"), "threshold must be a number, got 'x'"),
     ],
 )
 def test_bad_settings(make, message):

@@ -86,24 +86,20 @@ class SampleDependentFocal(PerSampleLoss):
     The choice of gamma is a constant for the gradient. At the threshold the value jumps, as it does in the original.
 
     Args:
-        gamma_low: Exponent if p_y < threshold.
+        gamma_low: Exponent if p_y < 0.2.
         gamma_high: Exponent otherwise.
-        threshold: In [0, 1].
     """
 
-    def __init__(self, *, gamma_low: float = 5.0, gamma_high: float = 3.0, threshold: float = 0.2) -> None:
+    def __init__(self, *, gamma_low: float = 5.0, gamma_high: float = 3.0) -> None:
         super().__init__()
         self.gamma_low = not_negative("gamma_low", gamma_low)
         self.gamma_high = not_negative("gamma_high", gamma_high)
-        if not 0 <= number("threshold", threshold) <= 1:
-            raise invalid("threshold", "lie in [0, 1]", threshold)
-        self.threshold = float(threshold)
 
     def per_sample(self, batch: Batch) -> Tensor:
         """Focal loss with the exponent of each sample."""
         true_log = batch.true_log
         with torch.no_grad():
-            below = true_log.exp() < self.threshold
+            below = true_log.exp() < 0.2
             low, high = torch.full_like(true_log, self.gamma_low), torch.full_like(true_log, self.gamma_high)
             gamma = torch.where(below, low, high)
         return -_power(-torch.expm1(true_log), gamma) * true_log
@@ -156,7 +152,6 @@ class AdaFocal(PerSampleLoss):
         switch: Size of an exponent below which a bin changes from focal to inverse focal, or back; positive.
         lowest: No exponent falls below it; at most -switch.
         highest: None rises above it; at least switch.
-        rate: How strongly a gap moves an exponent, positive; lambda in the paper.
     """
 
     gammas: Tensor
@@ -170,11 +165,10 @@ class AdaFocal(PerSampleLoss):
         switch: float = 0.2,
         lowest: float = -2.0,
         highest: float = 20.0,
-        rate: float = 1.0,
     ) -> None:
         super().__init__()
         self.n_bins = whole("n_bins", n_bins, 1)
-        self.switch, self.rate = positive("switch", switch), positive("rate", rate)
+        self.switch = positive("switch", switch)
         self.lowest, self.highest = number("lowest", lowest), number("highest", highest)
         ordered = self.lowest <= -self.switch and self.switch <= self.highest
         if not (ordered and self.lowest <= number("gamma", gamma) <= self.highest):
@@ -202,8 +196,8 @@ class AdaFocal(PerSampleLoss):
         """Move bins and exponents, in place: a captured CUDA graph reads the new ones.
 
         Each bin then holds equally many cases (as nearly as their number and equal confidences allow). With g the mean
-        confidence less the accuracy of a bin, its exponent becomes `gamma * exp(rate * g)` if it is positive, else
-        `gamma * exp(-rate * g)`; one that is then smaller than `switch` becomes `switch` with the other sign.
+        confidence less the accuracy of a bin, its exponent becomes `gamma * exp(g)` if it is positive, else
+        `gamma * exp(-g)`; one that is then smaller than `switch` becomes `switch` with the other sign.
         """
         check_batch(logits.cpu(), targets.cpu(), None)
         if not bool(torch.isfinite(logits).all()):
@@ -217,7 +211,7 @@ class AdaFocal(PerSampleLoss):
         bins = _bin_numbers(confidence, edges)
         count = torch.bincount(bins, minlength=n_bins).clamp_min(1)  # an empty bin has no gap and keeps its exponent
         gap = torch.bincount(bins, confidence - correct, minlength=n_bins) / count
-        moved = gammas * torch.exp(torch.where(gammas > 0, self.rate, -self.rate) * gap)
+        moved = gammas * torch.exp(torch.where(gammas > 0, gap, -gap))
         other_side = torch.where(moved > 0, -self.switch, self.switch)
         moved = torch.where(moved.abs() < self.switch, other_side, moved)
         self.edges.copy_(edges)
