@@ -19,7 +19,7 @@ from calibrant.losses import distributed
 from calibrant.pruning.policies import Choice, PruningPolicy, Snapshot
 from calibrant.pruning.quotas import Mask
 from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, generator_for, steps_in
-from calibrant.pruning.scores import ScoreTable, Suspect, collective_device, find_suspects
+from calibrant.pruning.scores import ScoreTable, collective_device
 from calibrant.pruning.timetable import Every, Timetable
 from calibrant.runs import PruningAudit, save_audit
 from calibrant.tables import Displayed, ShownFields, Table
@@ -52,14 +52,12 @@ class PruningReport(Displayed):
     seen: int  # sample updates so far, the sum of `kept_by_epoch`
     full: int  # sample updates that training on all data would have taken
     notes: list[Note]  # refusals and cuts without effect
-    suspects: list[Suspect]  # likely wrong labels, the likeliest first
 
     def _overview(self) -> Table:
         rows: list[tuple[str, object]] = [
             ("trained on in each epoch", ", ".join(f"{kept:,}" for kept in self.kept_by_epoch) or "-"),
             ("in the coming epoch", f"{sum(self.class_kept):,}"),
             ("sample updates", f"{self.seen:,} of {self.full:,}, {self.saved_share:.1%} saved"),
-            ("likely wrong labels", len(self.suspects)),
             *((f"epoch {note.epoch}", note.text) for note in self.notes),
         ]
         return Table(f"{self.samples:,} samples, {self.epoch} epochs done", rows)
@@ -167,8 +165,8 @@ class ConfidencePruner:
     def observe(self, indices: Tensor, logits: Tensor) -> None:
         """Take note of what the model says about a batch.
 
-        Nothing waits for the device and all shapes are fixed. Several copies of a sample in the batch count once, with
-        their mean; rows that are not finite are left out.
+        Nothing waits for the device and all shapes are fixed. Of several copies of a sample in the batch the
+        first one counts; rows that are not finite are left out.
 
         Args:
             indices: Shape (b,), the samples' positions in `targets`.
@@ -473,8 +471,8 @@ class ConfidencePruner:
         self.epoch = int(state["epoch"])
         self._notes = [Note(**note) for note in state["notes"]]
 
-    def report(self, *, suspects: int = 100) -> PruningReport:
-        """Return what pruning did so far, with at most `suspects` likely wrong labels."""
+    def report(self) -> PruningReport:
+        """Return what pruning did so far."""
         by_epoch = [sum(trained) for trained in self._history]
         return PruningReport(
             samples=self.samples,
@@ -485,7 +483,6 @@ class ConfidencePruner:
             seen=sum(by_epoch),
             full=self.samples * self.epoch,
             notes=list(self._notes),
-            suspects=find_suspects(self.table, self._labels, limit=suspects),
         )
 
     def audit(self) -> PruningAudit:

@@ -1,7 +1,5 @@
 """The scores of all samples, which every batch updates."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -10,7 +8,6 @@ from torch import distributed as dist
 
 from calibrant.errors import invalid
 from calibrant.losses import distributed
-from calibrant.tables import ShownFields
 
 BASE_COLUMNS = ("confidence", "excess", "count", "predicted")
 """Columns that every table has.
@@ -127,11 +124,6 @@ class ScoreTable:
         values: NDArray[np.float32] = self.rows[:, self.columns.index(name)].cpu().contiguous().numpy()
         return values
 
-    def corrected(self, name: str) -> NDArray[np.float32]:
-        """Return an EMA column divided by `1 - (1 - ema)**count`, the weight of its observations; 0 without any."""
-        weight = 1 - (1 - self.ema) ** self.column("count").astype(np.float64)
-        return np.divide(self.column(name), weight, out=np.zeros_like(weight), where=weight > 0).astype(np.float32)
-
 
 def _first_occurrence(slots: Tensor, indices: Tensor) -> Tensor:
     """Return, for each position of the batch, the first position that holds the same sample."""
@@ -145,27 +137,3 @@ def collective_device(device: torch.device) -> torch.device:
     if dist.get_backend() == "nccl" and device.type == "cpu":
         return torch.device("cuda", torch.cuda.current_device())
     return device
-
-
-@dataclass(frozen=True)
-class Suspect(ShownFields):
-    """A sample whose label may be wrong: the model keeps predicting another class."""
-
-    index: int
-    target: int
-    predicted: int  # last
-    excess: float  # EMA (bias-corrected) of the top probability minus the label's, in [0, 1]
-    confidence: float  # EMA of the top probability
-
-
-def find_suspects(table: ScoreTable, labels: NDArray[np.integer], *, limit: int) -> list[Suspect]:
-    """Return the samples with the largest excess whose last prediction is not their label; ties by index."""
-    predicted = table.column("predicted").astype(np.int64)
-    excess = table.corrected("excess")
-    confidence = table.corrected("confidence")
-    doubted = np.flatnonzero((predicted >= 0) & (predicted != labels))
-    chosen = doubted[np.argsort(-excess[doubted], kind="stable")[:limit]]
-    return [
-        Suspect(int(i), int(labels[i]), int(predicted[i]), round(float(excess[i]), 6), round(float(confidence[i]), 6))
-        for i in chosen
-    ]

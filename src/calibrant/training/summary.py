@@ -152,7 +152,7 @@ def summarise(
     Everything but `timing` and `environment` follows from the recipe and the data alone: it is the same after any
     number of kills and resumes on the same machine.
     """
-    pruning = setup.pruner.report(suspects=0)
+    pruning = setup.pruner.report()
     policy = repr(setup.pruner.timetable.policy) if setup.plan.pruning is not None else None
     validated = [{"epoch": line["epoch"], **line["validation"]} for line in log if "validation" in line]
     full = setup.pruner.samples * recipe.epochs
