@@ -62,10 +62,9 @@ def test_samples_counted_equal_samples_planned_and_the_budget_exactly(sizes, epo
     assert pruner.audit().kept_counts.min() >= 1
 
 
-def test_the_rate_is_solved_and_the_weights_stay_unbiased():
+def test_the_weights_stay_unbiased():
     pruner = ConfidencePruner(labels_of([50, 30]), policy=Unbiased(0.8, 0.5), epochs=10, anneal=2, budget=0.7)
     # 240 of 800 rest, in 7 of 10 epochs: 34.29 of the 64 well-learned.
-    assert pruner.timetable.policy == Unbiased(0.8, 240 / 7 / 64)
     pruner.observe(torch.arange(80), torch.randn(80, 2, generator=torch.Generator().manual_seed(0)))
     pruner.step()
     assert pruner.n_kept == 46

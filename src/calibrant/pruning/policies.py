@@ -63,7 +63,8 @@ class PruningPolicy(ABC):
     within_batch: bool = False
     """Whether the policy acts inside minibatches: then the pool says which of them each sample was in."""
     free: ClassVar[str] = ""
-    """The field that a budget solves for. Empty: the policy has its own rate, and a budget is refused."""
+    """The field that a budget replaces: `choose` then lets as many samples leave as the pruner asks for, split over the
+    classes in proportion to `most`. Empty: the policy has its own rate, and a budget is refused."""
 
     @property
     def from_all(self) -> bool:
@@ -86,19 +87,6 @@ class PruningPolicy(ABC):
     def most(self, sizes: Sequence[int]) -> list[int]:
         """Return the most samples of each class that may leave a pool of these sizes under a budget."""
         return list(sizes)
-
-    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> "PruningPolicy":
-        """Return a copy whose free rate lets `leave` samples leave, on average over the draws.
-
-        The pruner computes from the budget, the schedule and `anneal` how many samples must rest in each epoch, splits
-        that number over the classes in proportion to `most`, and passes exactly these numbers to `choose`. So a policy
-        that redraws takes part if it names its free rate in `free`. Override this if that rate is no share of all
-        samples.
-        """
-        if not self.known_ahead:
-            return self  # it counts what rests by itself
-        copy: PruningPolicy = replace(self, **{self.free: float(leave / sum(sizes))})  # type: ignore[type-var]
-        return copy
 
     def __repr__(self) -> str:
         # Part of the saved settings, so without a memory address; dataclasses bring their own.
@@ -258,10 +246,6 @@ class Unbiased(PruningPolicy):
     def most(self, sizes: Sequence[int]) -> list[int]:
         """Return nine tenths of the well-learned."""
         return share_of(self._well_learned(sizes), _MOST)
-
-    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> "Unbiased":
-        """Return a copy with the `drop` that lets so many rest; `share` stays."""
-        return replace(self, drop=float(leave / sum(self._well_learned(sizes))))
 
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
         """Draw the samples that rest among the well-learned of each class, and give the others of these more weight."""

@@ -83,7 +83,7 @@ class ConfidencePruner:
         epochs: Number of epochs of the training; needed for `anneal` and `budget`.
         anneal: Final epochs on all data with weight 1: a number, or a fraction of `epochs` (rounded up).
         minimum_per_class: No class is pruned below this.
-        budget: Share of `epochs * n` that may be trained on, exactly: the policy's free rate is solved for it.
+        budget: Share of `epochs * n` that may be trained on, exactly; it takes the place of the policy's rate.
         n_classes: Number of classes K, the columns of the logits. None: one more than the largest target, and a class
             without samples is an error.
         batch_size: Samples of one rank's batch: several ranks then repeat samples only if it cannot be avoided. Needed

@@ -98,8 +98,8 @@ class Quota:
 class Timetable:
     """What happens after each epoch, from policy, schedule, final epochs on all data, class floor and budget.
 
-    Arguments are those of `ConfidencePruner`, and the class sizes of the full set. Under a budget the free rate of the
-    policy is solved, so that `floor(budget * n * epochs)` samples are trained on.
+    Arguments are those of `ConfidencePruner`, and the class sizes of the full set. Under a budget `rest` replaces the
+    policy's rate, so that `floor(budget * n * epochs)` samples are trained on.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Timetable:
         if policy is not None:
             self.quota(0, sizes)
         if budget != 1:
-            self._meet(budget)
+            self.rest = self._resting(budget)
         if epochs is not None and schedule is not None and schedule.first > epochs - self.anneal - 1:
             warnings.warn(
                 f"the schedule starts after epoch {schedule.first}, too late to change anything with "
@@ -141,8 +141,8 @@ class Timetable:
                 stacklevel=3,
             )
 
-    def _meet(self, budget: float) -> None:
-        """Solve for the policy's free rate. Raise if policy, schedule, `anneal` and class floor do not allow it."""
+    def _resting(self, budget: float) -> Rest:
+        """Return how many samples rest. Raise if policy, schedule, `anneal` and class floor do not allow it."""
         share = exact_fraction("budget", budget)
         policy = self.policy
         if policy is None:
@@ -165,8 +165,7 @@ class Timetable:
             why = f"at most {most} of {samples} samples rest in {len(draws)} of {self.epochs} epochs"
             hint = "Let more samples rest, from an earlier epoch, or with a smaller anneal."
             raise invalid("budget", f"be at least {least:g} with {policy}: {why}", budget, hint)
-        self.policy = policy.for_budget(Fraction(total, len(draws)), self.sizes)
-        self.rest = Rest(total, draws[0], len(draws))
+        return Rest(total, draws[0], len(draws))
 
     def action(self, finished: int) -> Action:
         """Return what to do after the `finished`-th epoch."""

@@ -245,8 +245,8 @@ class EngineSection(RecipeSection):
 class Recipe(RecipeSection):
     """All settings of one run.
 
-    `budget` is the share of `epochs` times the number of samples that may be trained on: a plan solves its free rate
-    for it, a method without a plan gets fewer epochs.
+    `budget` is the share of `epochs` times the number of samples that may be trained on: it replaces the rate of a
+    plan, and a method without a plan gets fewer epochs.
 
     `balance` says how to make up for rare classes; docs/imbalance.md explains what each way does to confidence.
 

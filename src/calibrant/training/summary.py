@@ -153,7 +153,6 @@ def summarise(
     number of kills and resumes on the same machine.
     """
     pruning = setup.pruner.report()
-    policy = repr(setup.pruner.timetable.policy) if setup.plan.pruning is not None else None
     validated = [{"epoch": line["epoch"], **line["validation"]} for line in log if "validation" in line]
     full = setup.pruner.samples * recipe.epochs
     concurrent = os.environ.get(CONCURRENT_RUNS, "")
@@ -173,7 +172,6 @@ def summarise(
         # Of the recipe without pruning and with every epoch at full size.
         "flops_full": full * FLOPS_PER_GRADIENT * setup.forward_flops[setup.full_size],
         "epochs": setup.recipe.epochs,
-        "policy": policy,
         "steps_mode": setup.mode,
         "data_path": setup.data_path,
         "timing": {

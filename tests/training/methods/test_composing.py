@@ -90,7 +90,7 @@ def test_nonsense_is_one_line(name, message):
 
 @pytest.mark.parametrize("plan", PRUNING)
 def test_the_free_setting_is_the_free_field_of_the_policy(plan):
-    """Under a budget the one is no setting and the other is solved."""
+    """Under a budget it is no setting."""
     free, policy = PRUNING[plan].free, methods.resolve(f"nll+{plan}").pruning["policy"]
     assert bool(free) == bool(policy.free)
     if free:

@@ -63,7 +63,7 @@ class Plan:
 class Part:
     """A summand of a loss or a way to prune: in words, the settings it reads, how it is made from them.
 
-    `free` is the setting that a budget solves for; empty if there is none.
+    `free` is the setting that a budget replaces; empty if there is none.
     """
 
     text: str
