@@ -26,20 +26,10 @@ def pruner():
     return pruner
 
 
-def test_the_report_counts_exactly(pruner):
-    report = pruner.report()
-    assert report.class_sizes == [12, 8]
-    assert report.kept_by_epoch == [20, 15, 12]  # 12 + 8, 9 + 6, 7 + 5
-    assert report.class_kept == [6, 4]
-    assert report.seen == 47
-    assert report.full == 60
-    assert report.saved_share == pytest.approx(13 / 60)
-    assert report.seen == 47
-
-
-def test_before_the_first_epoch_there_is_nothing_to_report():
-    report = ConfidencePruner(LABELS).report()
-    assert (report.seen, report.saved_share) == (0, 0.0)
+def test_epochs_are_counted_exactly(pruner):
+    assert pruner.kept_by_epoch == [20, 15, 12]  # 12 + 8, 9 + 6, 7 + 5
+    assert np.bincount(LABELS[pruner.kept]).tolist() == [6, 4]
+    assert ConfidencePruner(LABELS).kept_by_epoch == []
 
 
 def test_the_file_holds_which_samples_left_when_and_with_what_score(pruner, tmp_path):
@@ -204,8 +194,6 @@ def test_most_planted_wrong_labels_are_found(options):
 
 
 def test_a_notebook_shows_what_was_saved(pruner, notebook_rows):
-    report = pruner.report()
-    rows = dict(notebook_rows(report))
-    assert rows["sample updates"] == f"{report.seen:,} of {report.full:,}, {report.saved_share:.1%} saved"
-    assert rows["in the coming epoch"] == f"{pruner.n_kept:,}"
-    assert repr(report).startswith(f"PruningReport: {report.samples:,} samples, {report.epoch} epochs done")
+    rows = dict(notebook_rows(pruner.audit()))
+    assert rows["sample updates"] == "47 of 60"
+    assert rows["train in the coming epoch"] == f"{pruner.n_kept:,}"

@@ -89,7 +89,7 @@ def test_resuming_at_every_epoch_changes_nothing(options):
         assert [train_epoch(resumed) for _ in range(start, EPOCHS)] == course[start:]
         assert equal(resumed.state_dict(), straight.state_dict())
         assert addresses == (resumed.table.rows.data_ptr(), resumed.kept_mask.data_ptr())
-        assert resumed.report() == straight.report()
+        assert (resumed.notes, resumed.kept_by_epoch) == (straight.notes, straight.kept_by_epoch)
     if options:  # the run is worth resuming: somebody was out at some time
         assert min(len(kept) for _, kept, _ in course) < len(LABELS)
 

@@ -22,7 +22,7 @@ from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, generator_for, 
 from calibrant.pruning.scores import ScoreTable, collective_device
 from calibrant.pruning.timetable import Every, Timetable
 from calibrant.runs import PruningAudit, save_audit
-from calibrant.tables import Displayed, ShownFields, Table
+from calibrant.tables import ShownFields
 
 _log = logging.getLogger("calibrant.pruning")
 Scorer = Callable[[Tensor], Iterable[tuple[Tensor, Tensor]]]
@@ -38,34 +38,6 @@ class Note(ShownFields):
 
     epoch: int
     text: str
-
-
-@dataclass(frozen=True, repr=False)
-class PruningReport(Displayed):
-    """What pruning did so far."""
-
-    samples: int
-    epoch: int  # finished epochs
-    class_sizes: list[int]
-    class_kept: list[int]  # samples of each class that train in the coming epoch
-    kept_by_epoch: list[int]
-    seen: int  # sample updates so far, the sum of `kept_by_epoch`
-    full: int  # sample updates that training on all data would have taken
-    notes: list[Note]  # refusals and cuts without effect
-
-    def _overview(self) -> Table:
-        rows: list[tuple[str, object]] = [
-            ("trained on in each epoch", ", ".join(f"{kept:,}" for kept in self.kept_by_epoch) or "-"),
-            ("in the coming epoch", f"{sum(self.class_kept):,}"),
-            ("sample updates", f"{self.seen:,} of {self.full:,}, {self.saved_share:.1%} saved"),
-            *((f"epoch {note.epoch}", note.text) for note in self.notes),
-        ]
-        return Table(f"{self.samples:,} samples, {self.epoch} epochs done", rows)
-
-    @property
-    def saved_share(self) -> float:
-        """Sample updates saved as a share of those on all data; 0 before the first epoch."""
-        return (self.full - self.seen) / max(self.full, 1)
 
 
 class ConfidencePruner:
@@ -143,7 +115,8 @@ class ConfidencePruner:
         self._kept_sizes = sizes
         self._left = np.full(self.samples, -1, dtype=np.int32)
         self._history: list[list[int]] = []
-        self._notes: list[Note] = []
+        self.notes: list[Note] = []
+        """What the pruner refused or could not do."""
         self._targets_digest = hashlib.sha256(self._labels.data).hexdigest()[:16]
         if empty := [k for k, size in enumerate(sizes) if size == 0]:
             self._note(f"{len(empty)} of {self.n_classes} classes have no samples (first: class {empty[0]})")
@@ -252,7 +225,7 @@ class ConfidencePruner:
     def _prune(self, policy: PruningPolicy, finished: int) -> None:
         """Let the policy choose from its pool."""
         pool = np.arange(self.samples) if policy.from_all else self.kept.numpy()
-        rested = self.samples * finished - sum(map(sum, self._history)) - self.n_kept
+        rested = self.samples * finished - sum(self.kept_by_epoch) - self.n_kept
         quota = self.timetable.quota(finished, self.timetable.pool(self._kept_sizes), rested=rested)
         choice = _checked_choice(policy, self._snapshot(pool, policy, quota.asked), quota.leave)
         left = np.bincount(self._labels[pool[~choice.stay]], minlength=self.n_classes).tolist()
@@ -314,8 +287,8 @@ class ConfidencePruner:
 
     def _note(self, text: str, *, topic: str | None = None) -> None:
         """Log what was refused or could not be done, once; `topic` is the part of the text that makes it the same."""
-        if not any((topic or text) in note.text for note in self._notes):
-            self._notes.append(Note(self.epoch + 1, text))
+        if not any((topic or text) in note.text for note in self.notes):
+            self.notes.append(Note(self.epoch + 1, text))
             _log.warning("epoch %d: %s", self.epoch + 1, text)
 
     def _note_refusals(self, left: Sequence[int], wanted: Sequence[int]) -> None:
@@ -375,6 +348,11 @@ class ConfidencePruner:
         return sum(self._kept_sizes)
 
     @property
+    def kept_by_epoch(self) -> list[int]:
+        """Number of samples that each finished epoch trained on."""
+        return [sum(trained) for trained in self._history]
+
+    @property
     def scores(self) -> Tensor:
         """EMA confidence of each sample, shape (n,); a copy on the CPU."""
         return torch.from_numpy(self.table.column("confidence").copy())
@@ -418,7 +396,7 @@ class ConfidencePruner:
         samples = self.samples_by_epoch(epochs)
         return sum(steps_in(n, batch_size=batch_size, world_size=world_size, drop_last=drop_last) for n in samples)
 
-    # State and reports.
+    # State and record.
 
     def settings(self) -> dict[str, Any]:
         """Return everything that the state of pruning depends on, as plain values."""
@@ -445,7 +423,7 @@ class ConfidencePruner:
             "left": torch.from_numpy(self._left.copy()),
             "history": torch.tensor(self._history, dtype=torch.int64).reshape(-1, self.n_classes),
             "epoch": self.epoch,
-            "notes": [asdict(note) for note in self._notes],
+            "notes": [asdict(note) for note in self.notes],
             "settings": self.settings(),
         }
 
@@ -469,21 +447,7 @@ class ConfidencePruner:
         self._left = state["left"].cpu().numpy().astype(np.int32, copy=True)
         self._history = state["history"].tolist()
         self.epoch = int(state["epoch"])
-        self._notes = [Note(**note) for note in state["notes"]]
-
-    def report(self) -> PruningReport:
-        """Return what pruning did so far."""
-        by_epoch = [sum(trained) for trained in self._history]
-        return PruningReport(
-            samples=self.samples,
-            epoch=self.epoch,
-            class_sizes=list(self.timetable.sizes),
-            class_kept=list(self._kept_sizes),
-            kept_by_epoch=by_epoch,
-            seen=sum(by_epoch),
-            full=self.samples * self.epoch,
-            notes=list(self._notes),
-        )
+        self.notes = [Note(**note) for note in state["notes"]]
 
     def audit(self) -> PruningAudit:
         """Return the whole record, sample by sample."""
