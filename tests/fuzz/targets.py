@@ -232,9 +232,9 @@ def _labelled(here: Path) -> Any:
 
 
 def _streamed(here: Path) -> Any:
-    from calibrant.training.data import open_dataset
+    from calibrant.training.data import load_dataset
 
-    found = open_dataset(f"folder:{here}/pictures", data_path="stream")
+    found = load_dataset(f"folder:{here}/pictures", data_path="stream")
     return [each[row] for each in (found.train, found.test) for row in range(len(each))]
 
 

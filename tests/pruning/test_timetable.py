@@ -142,7 +142,7 @@ def test_a_policy_that_lets_everybody_go_keeps_the_class_floor():
     pruner = ConfidencePruner([0, 0, 0, 1, 1, 1], policy=TooMany(0.5))
     pruner.step()
     assert pruner.n_kept == 2
-    assert "refused to prune below minimum_per_class=1 in 2 of 2 classes" in pruner.notes[0].text
+    assert "refused to prune below minimum_per_class=1 in 2 of 2 classes" in pruner.notes[0]
 
 
 def test_a_policy_that_lets_more_go_than_there_are_is_one_line():

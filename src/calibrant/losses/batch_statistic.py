@@ -4,17 +4,15 @@ Importance weights make a mean *loss* unbiased when samples rest; a mean confide
 is no such mean over the data set, and weighting it would compare a batch that is not the one trained on.
 """
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from calibrant.checks import positive
-from calibrant.errors import did_you_mean, invalid
+from calibrant.errors import invalid
 from calibrant.losses.base import Batch, Loss
 from calibrant.losses.distributed import global_rows
-
-HuberKind = Literal["huber", "smooth-l1"]
 
 
 class _GapLoss(Loss):
@@ -38,12 +36,11 @@ class HuberCalibration(_GapLoss):
             200 times as strong. The paper does not say which of the two its code used.
     """
 
-    def __init__(self, alpha: float = 0.005, *, kind: HuberKind = "huber") -> None:
+    def __init__(self, alpha: float = 0.005, *, kind: Literal["huber", "smooth-l1"] = "huber") -> None:
         super().__init__()
         self.alpha = positive("alpha", alpha)
-        if kind not in get_args(HuberKind):
-            choices = get_args(HuberKind)
-            raise invalid("kind", f"be one of {', '.join(choices)}", repr(kind), did_you_mean(str(kind), choices))
+        if kind not in ("huber", "smooth-l1"):
+            raise invalid("kind", "be 'huber' or 'smooth-l1'", repr(kind))
         self.kind = kind
 
     def value(self, totals: Tensor, count: Tensor | int, batch: Batch) -> Tensor:  # noqa: ARG002 (the base's signature)

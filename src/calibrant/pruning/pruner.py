@@ -3,7 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, generator_for, 
 from calibrant.pruning.scores import ScoreTable, collective_device
 from calibrant.pruning.timetable import Every, Timetable
 from calibrant.runs import PruningAudit, save_audit
-from calibrant.tables import ShownFields
 
 _log = logging.getLogger("calibrant.pruning")
 Scorer = Callable[[Tensor], Iterable[tuple[Tensor, Tensor]]]
@@ -30,14 +29,6 @@ Scorer = Callable[[Tensor], Iterable[tuple[Tensor, Tensor]]]
 _MOST_CLASSES = 2**20
 """A hash or an id that is given as a label would ask for a table of its size."""
 _STATE = ("rows", "weights", "kept_mask", "left", "history", "epoch", "notes", "settings")
-
-
-@dataclass(frozen=True)
-class Note(ShownFields):
-    """Something the pruner refused or could not do, and the epoch when it first happened."""
-
-    epoch: int
-    text: str
 
 
 class ConfidencePruner:
@@ -115,8 +106,8 @@ class ConfidencePruner:
         self._kept_sizes = sizes
         self._left = np.full(self.samples, -1, dtype=np.int32)
         self._history: list[list[int]] = []
-        self.notes: list[Note] = []
-        """What the pruner refused or could not do."""
+        self.notes: list[str] = []
+        """What the pruner refused or could not do, with the epoch when it first happened."""
         self._targets_digest = hashlib.sha256(self._labels.data).hexdigest()[:16]
         if empty := [k for k, size in enumerate(sizes) if size == 0]:
             self._note(f"{len(empty)} of {self.n_classes} classes have no samples (first: class {empty[0]})")
@@ -287,9 +278,9 @@ class ConfidencePruner:
 
     def _note(self, text: str, *, topic: str | None = None) -> None:
         """Log what was refused or could not be done, once; `topic` is the part of the text that makes it the same."""
-        if not any((topic or text) in note.text for note in self.notes):
-            self.notes.append(Note(self.epoch + 1, text))
-            _log.warning("epoch %d: %s", self.epoch + 1, text)
+        if not any((topic or text) in note for note in self.notes):
+            self.notes.append(f"epoch {self.epoch + 1}: {text}")
+            _log.warning(self.notes[-1])
 
     def _note_refusals(self, left: Sequence[int], wanted: Sequence[int]) -> None:
         """Note if the class floor kept samples."""
@@ -423,7 +414,7 @@ class ConfidencePruner:
             "left": torch.from_numpy(self._left.copy()),
             "history": torch.tensor(self._history, dtype=torch.int64).reshape(-1, self.n_classes),
             "epoch": self.epoch,
-            "notes": [asdict(note) for note in self.notes],
+            "notes": list(self.notes),
             "settings": self.settings(),
         }
 
@@ -447,7 +438,7 @@ class ConfidencePruner:
         self._left = state["left"].cpu().numpy().astype(np.int32, copy=True)
         self._history = state["history"].tolist()
         self.epoch = int(state["epoch"])
-        self.notes = [Note(**note) for note in state["notes"]]
+        self.notes = list(state["notes"])
 
     def audit(self) -> PruningAudit:
         """Return the whole record, sample by sample."""

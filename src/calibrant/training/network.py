@@ -52,11 +52,9 @@ def choose_input(settings: ModelSection, data: TrainingData) -> ModelInput | Non
             raise invalid("model.input", "be auto or data for your own torch datasets", "model", hint)
         return None
     expected = expected_input(settings.name)
-    if expected is None:
+    if expected is None and settings.input == "model":
         hint = "Networks of timm: and torchvision: state what they expect."
         raise invalid("model.input", f"be auto or data for {settings.name}", "model", hint)
-    if expected.mean is None or expected.std is None:
-        expected = replace(expected, mean=data.mean, std=data.std)
     return expected
 
 

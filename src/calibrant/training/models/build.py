@@ -74,7 +74,7 @@ def model_names() -> tuple[str, ...]:
 
 
 def expected_input(name: str) -> ModelInput | None:
-    """What the library of a network says about its images; None for networks of ours and of the user's.
+    """What the library of a network says about its images; None if it says nothing, and for other networks.
 
     >>> expected_input("resnet32")
     """

@@ -22,11 +22,11 @@ _CHANNELS = 3
 
 @dataclass(frozen=True)
 class ModelInput:
-    """Height and width, mean and standard deviation per channel on the scale from 0 to 1; None: not stated."""
+    """Height and width (None: any), mean and standard deviation per channel on the scale from 0 to 1."""
 
     size: tuple[int, int] | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
 
 
 class Fitted(nn.Module):
@@ -44,10 +44,9 @@ class Fitted(nn.Module):
         if channels not in (1, _CHANNELS):
             raise invalid("images for a network of a library", "have 1 or 3 channels", channels)
         self.model, self.size = model, expected.size
-        mean, std = expected.mean or (0.0,), expected.std or (1.0,)
         # Not in the state: these numbers belong to the recipe and not to what is learned.
-        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("mean", torch.tensor(expected.mean).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(expected.std).view(1, -1, 1, 1), persistent=False)
 
     def forward(self, images: Tensor) -> Any:
         """Logits of images `(N, C, H, W)`."""
@@ -212,11 +211,11 @@ def timm_model(text: str, *, n_classes: int, pretrained: bool = True) -> nn.Modu
     return model
 
 
-def timm_input(text: str) -> ModelInput:
-    """Size and normalisation by timm's own list."""
+def timm_input(text: str) -> ModelInput | None:
+    """Size and normalisation by timm's own list; None for a network that is not in it."""
     stated = _timm(text).get_pretrained_cfg(_name_and_weights("timm", text)[0])
     if stated is None:
-        return ModelInput()
+        return None
     return ModelInput(tuple(stated.input_size[1:]), tuple(stated.mean), tuple(stated.std))
 
 
