@@ -227,8 +227,8 @@ class ConfidencePruner:
         # If scores decide how many leave, an epoch in which no sample does is nothing to report.
         if choice.stay.all() and (policy.known_ahead or not policy.redraws):
             self._note("no sample left: every class is too small for the policy's fraction or the class floor")
-        asked = quota.asked
-        if asked is not None and sum(left) < asked and self.timetable.is_last_draw(finished):
+        rest, asked = self.timetable.rest, quota.asked or 0
+        if rest is not None and finished == rest.last and sum(left) < asked:
             self._note(
                 f"the budget is not met: {asked} samples had to rest in the last epoch with rest, {sum(left)} could"
             )

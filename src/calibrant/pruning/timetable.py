@@ -73,6 +73,11 @@ class Rest:
     first: int  # finished epochs before the first draw
     epochs: int  # number of draws
 
+    @property
+    def last(self) -> int:
+        """Finished epochs before the last draw."""
+        return self.first + self.epochs - 1
+
     def after(self, finished: int, rested: int | None = None) -> int:
         """Return how many samples rest in the epoch that follows the `finished`-th.
 
@@ -210,10 +215,6 @@ class Timetable:
                 f"{self.policy} let {sum(left)} samples go, but {requested} were requested; choose must obey it, "
                 "class by class."
             )
-
-    def is_last_draw(self, finished: int) -> bool:
-        """Return whether samples rest under a budget for the last time after the `finished`-th epoch."""
-        return self.rest is not None and finished - self.rest.first == self.rest.epochs - 1
 
     def pool(self, kept: list[int]) -> list[int]:
         """Return the class sizes of the set that the policy chooses from."""
