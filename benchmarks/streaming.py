@@ -33,7 +33,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from calibrant.training import Recipe, Reporter, train
-from calibrant.training.data import open_dataset
+from calibrant.training.data import load_dataset
 from calibrant.training.data.folder import list_folder
 from calibrant.training.data.spec import parse_spec
 from calibrant.training.run_data import TrainingData
@@ -135,7 +135,7 @@ def speed(batches: Iterator[object]) -> tuple[float, int]:
 def compare_loops(folder: Path, size: int, images: int, workers: int, repeats: int) -> None:
     """Images per second of both loops, in turns, without a network."""
     names = {"calibrant, streamed": f"folder:{folder}?size={size}"}
-    sets = {name: open_dataset(data, data_path="stream") for name, data in names.items()}
+    sets = {name: load_dataset(data, data_path="stream") for name, data in names.items()}
     whole = sets["calibrant, streamed"].train
     rows = torch.randperm(len(whole), generator=torch.Generator().manual_seed(0))[:images]
     some = whole.take(rows)

@@ -25,7 +25,7 @@ from calibrant.errors import CalibrantError, InvalidInput, did_you_mean, invalid
 from calibrant.files import sha256_of
 
 # Names with these words before the colon belong to installed libraries.
-_LIBRARIES = ("torchvision", "timm", "transformers")
+_LIBRARIES = ("torchvision", "timm")
 _DIGEST = re.compile("[0-9a-f]{64}")
 _MODULE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _LONGEST_STORE = 10_000_000

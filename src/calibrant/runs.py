@@ -297,6 +297,11 @@ class PruningAudit(Displayed):
         ]
         return Table(f"{len(self.index):,} samples, {len(self.kept_counts)} epochs", rows)
 
+    def suspects(self, limit: int = 100) -> NDArray[np.intp]:
+        """Positions of samples whose label the model kept contradicting, the most confident contradiction first."""
+        doubtful = np.flatnonzero((self.predicted >= 0) & (self.predicted != self.target) & (self.excess > 0))
+        return doubtful[np.argsort(-self.excess[doubtful], kind="stable")[:limit]]
+
     @property
     def kept_share(self) -> NDArray[np.float64]:
         """Shape (epochs, K): share of each class trained on in each finished epoch; NaN for a class without samples."""

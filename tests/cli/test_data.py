@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from calibrant.training.data import load_dataset, open_dataset
+from calibrant.training.data import load_dataset
 from calibrant.training.data.public_sets import CATALOGUE, OfficialFile
 
 
@@ -127,7 +127,7 @@ def test_check_reads_all_pictures_of_a_folder_that_memory_does_not_hold(calibran
     code, out, err = calibrant("data", "check", f"folder:{place}")
     assert (code, err) == (0, "")
     assert "image shape: [1, 4, 5]\n" in out
-    last = open_dataset(f"folder:{place}", data_path="stream").train.ids[-1]  # not in the sample
+    last = load_dataset(f"folder:{place}", data_path="stream").train.ids[-1]  # not in the sample
     (place / last).write_bytes(b"no picture")
     code, out, err = calibrant("data", "check", f"folder:{place}")
     assert (code, out.splitlines()[-1].split()[0]) == (1, f"{place / last}")

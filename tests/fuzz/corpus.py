@@ -141,11 +141,6 @@ def _run(folder: Path) -> None:
     lines = ["methods = ['nll', 'brier']", "seeds = [0, 1]", "data = ['digits']", "[recipe]", "epochs = 1"]
     (folder / "study.toml").write_text("\n".join(lines) + "\n")
     (folder / "recipe.toml").write_text((folder / "run" / "recipe.toml").read_text())
-    # A network of transformers, as far as its own files say how pictures are prepared for it.
-    prepared = {"size": {"height": 8, "width": 8}, "image_mean": [0.5] * 3, "image_std": [0.25] * 3, "do_rescale": True}
-    (folder / "network").mkdir()
-    (folder / "network" / "preprocessor_config.json").write_text(json.dumps(prepared | {"rescale_factor": 1 / 255}))
-    (folder / "network" / "config.json").write_text(json.dumps({"model_type": "vit", "image_size": 8}))
     # As a run is left by a process that ended after its last epoch.
     paused = shutil.copytree(folder / "run", folder / "paused")
     (paused / "summary.json").unlink()

@@ -94,9 +94,9 @@ def _served() -> object:
 
 
 def _streamed() -> object:
-    from calibrant.training.data import open_dataset
+    from calibrant.training.data import load_dataset
 
-    found = open_dataset("folder:pictures?size=64", data_path="stream")
+    found = load_dataset("folder:pictures?size=64", data_path="stream")
     return [found.train[row] for row in range(len(found.train))]
 
 

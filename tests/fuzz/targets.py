@@ -232,9 +232,9 @@ def _labelled(here: Path) -> Any:
 
 
 def _streamed(here: Path) -> Any:
-    from calibrant.training.data import open_dataset
+    from calibrant.training.data import load_dataset
 
-    found = open_dataset(f"folder:{here}/pictures", data_path="stream")
+    found = load_dataset(f"folder:{here}/pictures", data_path="stream")
     return [each[row] for each in (found.train, found.test) for row in range(len(each))]
 
 
@@ -244,12 +244,6 @@ def _weights(here: Path) -> Any:
 
     (file,) = (here / "run" / "checkpoints").glob("*2.safetensors")
     return load_weights(build_model("tiny", n_classes=3, image_shape=(1, 8, 8)), file)
-
-
-def _network_input(here: Path) -> Any:
-    from calibrant.training.models.libraries import transformers_input
-
-    return transformers_input(str(here / "network"))
 
 
 def _watch(name: str, *more: str) -> tuple[str, ...]:
@@ -301,7 +295,6 @@ TARGETS = (
     Target("serve labels", ("told.json",), ("decisions.db",), call=_labelled),
     Target("stream pictures", ("pictures/*/*",), ("pictures",), call=_streamed, renames=True),
     Target("weights", ("run/checkpoints/*",), ("run",), call=_weights),
-    Target("network", ("network/*",), ("network",), call=_network_input, slow=True),
     Target("idx", ("sets/*.gz",), ("sets", "digests.json"), call=_read_idx),
     Target("cifar", ("sets/batch.bin",), ("sets", "digests.json"), call=_read_cifar),
     Target("mat", ("sets/*.mat",), ("sets", "digests.json"), call=_read_svhn),

@@ -71,4 +71,4 @@ def assert_same(model, pruner, reference, reference_pruner):
     assert pruner.epoch == reference_pruner.epoch
     assert torch.equal(pruner.kept, reference_pruner.kept)
     torch.testing.assert_close(pruner.table.rows, reference_pruner.table.rows, rtol=0, atol=1e-9)
-    assert pruner.report().kept_by_epoch == reference_pruner.report().kept_by_epoch
+    assert pruner.kept_by_epoch == reference_pruner.kept_by_epoch

@@ -85,7 +85,7 @@ def fit(plan, *, loader=own_loader, checkpoint=None, save=None, module=None, cal
 @pytest.mark.parametrize("plan", task.PLANS)
 def test_it_is_the_plain_loop(plan, loader):
     reference, reference_pruner = task.plain_loop(plan)
-    sizes = reference_pruner.report().kept_by_epoch
+    sizes = reference_pruner.kept_by_epoch
     assert min(sizes) < task.SAMPLES  # something was pruned on the way
     model, pruner, trainer = fit(plan, loader=loader)
     task.assert_same(model.net, pruner, reference, reference_pruner)
@@ -140,7 +140,7 @@ def test_part_of_an_epoch_and_validation_in_its_middle():
 def test_what_is_logged():
     _, _, trainer = fit("lowest", max_epochs=3)
     _, reference = task.plain_loop("lowest", epochs=3)
-    kept = reference.report().kept_by_epoch[-1]
+    kept = reference.kept_by_epoch[-1]
     assert trainer.callback_metrics["pruning/kept"] == kept
     assert trainer.callback_metrics["pruning/kept_share"] == pytest.approx(kept / task.SAMPLES)
     assert 0 < float(trainer.callback_metrics["val_ece"]) < 1
@@ -189,7 +189,7 @@ def test_a_loader_with_workers_goes_on_in_mid_epoch(tmp_path):
 def test_the_last_batch_of_an_epoch(tmp_path):
     """A checkpoint there is resumed, save where Lightning would miscount: a longer epoch follows."""
     reference, reference_pruner = task.plain_loop("unbiased")
-    steps = [-(-size // task.BATCH) for size in reference_pruner.report().kept_by_epoch]
+    steps = [-(-size // task.BATCH) for size in reference_pruner.kept_by_epoch]
     assert steps == [13, 10, 10, 10, 10, 13]
     fit("unbiased", save=pl.callbacks.ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, every_n_train_steps=1))
     for step in (13, 23, 43):

@@ -92,7 +92,7 @@ def train(plan, folder, *, checkpoint=None, **options):
 @pytest.mark.parametrize("plan", task.PLANS)
 def test_it_is_the_plain_loop(plan, accumulate, tmp_path):
     reference, reference_pruner = task.plain_loop(plan, accumulate=accumulate)
-    sizes = reference_pruner.report().kept_by_epoch
+    sizes = reference_pruner.kept_by_epoch
     assert min(sizes) < task.SAMPLES  # something was pruned on the way
     trainer = train(plan, tmp_path, gradient_accumulation_steps=accumulate)
     task.assert_same(trainer.model.net, trainer.pruner, reference, reference_pruner)
@@ -171,7 +171,7 @@ def test_a_second_training_starts_with_a_fresh_pruner(schedule, tmp_path):
     trainer.train()
     assert trainer.pruner.epoch == task.EPOCHS
     _, reference = task.plain_loop("lowest")
-    assert trainer.pruner.report().kept_by_epoch == reference.report().kept_by_epoch
+    assert trainer.pruner.kept_by_epoch == reference.kept_by_epoch
 
 
 def test_checkpoints_hold_no_pickle_of_ours(tmp_path):
@@ -254,7 +254,7 @@ def test_a_vision_transformer_and_no_pruner(tmp_path):
     model = vision_model()
     pruner = ConfidencePruner(task.digits()[1], policy=LowestConfidence(0.2), schedule=Every(100, start=1))
     trainer = train("lowest", tmp_path, model=model, pruner=pruner, data=Pictures(), num_train_epochs=2)
-    assert pruner.report().kept_by_epoch == [203, 165]
+    assert pruner.kept_by_epoch == [203, 165]
     reference, again = (
         vision_model(),
         ConfidencePruner(task.digits()[1], policy=LowestConfidence(0.2), schedule=Every(100, start=1)),

@@ -10,7 +10,7 @@ from calibrant.errors import InvalidInput
 from calibrant.losses import AdaFocal, CrossEntropy, Focal, HuberCalibration
 
 
-def slow_update(gammas, confidence, correct, *, switch=0.2, lowest=-2.0, highest=20.0, rate=1.0):
+def slow_update(gammas, confidence, correct, *, switch=0.2, lowest=-2.0, highest=20.0):
     """The paper's update, case by case in Python numbers; returns edges and exponents."""
     n, n_bins = len(confidence), len(gammas)
     ordered = sorted(confidence)
@@ -26,7 +26,7 @@ def slow_update(gammas, confidence, correct, *, switch=0.2, lowest=-2.0, highest
             if (number == 0 or c > edges[number - 1]) and (number == n_bins - 1 or c <= edges[number])
         ]
         gap = sum(c - right for c, right in here) / len(here) if here else 0.0
-        moved = gamma * math.exp(rate * gap if gamma > 0 else -rate * gap)
+        moved = gamma * math.exp(gap if gamma > 0 else -gap)
         if abs(moved) < switch:
             moved = -switch if moved > 0 else switch
         new.append(min(max(moved, lowest), highest))
@@ -45,13 +45,13 @@ def validation(n, k, seed, sharpness):
 @pytest.mark.parametrize("sharpness", [0.2, 1.0, 4.0])
 @pytest.mark.parametrize(("n", "n_bins"), [(500, 15), (97, 4), (9, 15), (1, 3), (40, 1)])
 def test_every_validation_moves_the_exponents_like_the_papers_loop(n, n_bins, sharpness):
-    loss = AdaFocal(n_bins, lowest=-1.5, highest=3.0, rate=2.0)
+    loss = AdaFocal(n_bins, lowest=-1.5, highest=3.0)
     gammas = loss.gammas.tolist()
     for seed in range(12):
         logits, targets = validation(n, 4, seed, sharpness)
         confidence, predicted = torch.softmax(logits.double(), dim=1).max(dim=1)
         edges, gammas = slow_update(
-            gammas, confidence.tolist(), (predicted == targets).tolist(), lowest=-1.5, highest=3.0, rate=2.0
+            gammas, confidence.tolist(), (predicted == targets).tolist(), lowest=-1.5, highest=3.0
         )
         loss.after_validation(logits, targets)
         assert loss.edges.tolist() == pytest.approx(edges, rel=1e-6)
@@ -128,7 +128,6 @@ def test_buffers_stay_where_they_are():
     [
         {"n_bins": 0},
         {"switch": 0.0},
-        {"rate": -1.0},
         {"lowest": -0.1},
         {"highest": 0.1},
         {"gamma": 21.0},

@@ -107,8 +107,8 @@ def test_top_of_equal_logits_is_the_first_class_as_argmax_has_it():
 @pytest.mark.parametrize(
     ("shape", "hint", "rows"),
     [
-        ((2, 4, 3, 5), "logits.movedim(1, -1).flatten(0, -2)", lambda z: z.movedim(1, -1).flatten(0, -2)),
-        ((2, 3, 4), "logits.flatten(0, -2) and targets.flatten()", lambda z: z.flatten(0, -2)),
+        ((2, 4, 3, 5), "Flatten dense logits", lambda z: z.movedim(1, -1).flatten(0, -2)),
+        ((2, 3, 4), "Flatten dense logits", lambda z: z.flatten(0, -2)),
         ((6,), "torch.stack([torch.zeros_like(z), z], dim=1)", lambda z: torch.stack([torch.zeros_like(z), z], dim=1)),
     ],
 )

@@ -59,13 +59,12 @@ def test_samples_counted_equal_samples_planned_and_the_budget_exactly(sizes, epo
     percent = round(100 * budget)
     assert sum(planned) == percent * sum(sizes) * epochs // 100
     assert max(planned[start:]) - min(planned[start:]) <= 1  # even over the epochs that rest
-    assert min(min(row) for row in pruner._state.history) >= 1
+    assert pruner.audit().kept_counts.min() >= 1
 
 
-def test_the_rate_is_solved_and_the_weights_stay_unbiased():
+def test_the_weights_stay_unbiased():
     pruner = ConfidencePruner(labels_of([50, 30]), policy=Unbiased(0.8, 0.5), epochs=10, anneal=2, budget=0.7)
     # 240 of 800 rest, in 7 of 10 epochs: 34.29 of the 64 well-learned.
-    assert pruner.timetable.policy == Unbiased(0.8, 240 / 7 / 64)
     pruner.observe(torch.arange(80), torch.randn(80, 2, generator=torch.Generator().manual_seed(0)))
     pruner.step()
     assert pruner.n_kept == 46
@@ -78,7 +77,7 @@ def test_the_rate_is_solved_and_the_weights_stay_unbiased():
 def test_classes_take_turns_and_rest_in_proportion():
     pruner = ConfidencePruner(labels_of([20, 20, 60]), policy=RandomSubset(0.5), epochs=31, budget=0.6)
     trained(pruner, 31)
-    rested = np.array([20, 20, 60]) * 31 - np.array(pruner._state.history).sum(0)
+    rested = np.array([20, 20, 60]) * 31 - pruner.audit().kept_counts.sum(0)
     assert rested.sum() == 100 * 31 - 1860
     assert abs(rested[0] - rested[1]) <= 2
     assert rested[2] / rested.sum() == pytest.approx(0.6, abs=0.02)
@@ -167,7 +166,7 @@ def test_a_state_of_another_budget_is_refused():
         second.load_state_dict(first.state_dict())
     again = ConfidencePruner(labels_of([20, 20]), policy=RandomSubset(0.5), epochs=8, budget=0.6)
     again.load_state_dict(first.state_dict())
-    assert sum(trained(again, 5)) + sum(first.report().kept_by_epoch) == 192
+    assert sum(trained(again, 5)) + sum(first.kept_by_epoch) == 192
 
 
 @given(limits=st.lists(st.integers(0, 50), min_size=1, max_size=8), share=st.floats(0, 1), turn=st.integers(0, 20))
@@ -186,4 +185,4 @@ def test_resting_sums_to_the_total():
             rest = Rest(total, 3, epochs)
             counts = [rest.after(finished) for finished in range(3, 3 + epochs)]
             assert sum(counts) == total
-            assert max(counts) <= rest.most
+            assert max(counts) - min(counts) <= 1

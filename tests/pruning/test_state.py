@@ -10,12 +10,10 @@ import torch
 from calibrant.errors import InvalidInput
 from calibrant.pruning import (
     ConfidencePruner,
-    EasyHard,
     Every,
     HighestConfidence,
     InfoBatch,
     LowestConfidence,
-    OrderDP,
     RandomSubset,
     Selective,
     Unbiased,
@@ -35,8 +33,7 @@ RUNS = {
     "unbiased": {"policy": Unbiased(0.8, 0.5), "schedule": Every(1, start=3), "ema": 1.0},
     "infobatch": {"policy": InfoBatch(0.4), "anneal": 2, "epochs": EPOCHS},
     "infobatch with a budget": {"policy": InfoBatch(), "budget": 0.75, "anneal": 1, "epochs": EPOCHS},
-    "easy and hard": {"policy": EasyHard(easy=0.6, hard=0.1, weights="mean"), "schedule": Every(1, start=2)},
-    "orderdp": {"policy": OrderDP(0.8, 0.5)},
+    "infobatch later": {"policy": InfoBatch(weights="mean"), "schedule": Every(1, start=2)},
     "selective": {"policy": Selective(0.5, 2.0)},
 }
 
@@ -92,7 +89,7 @@ def test_resuming_at_every_epoch_changes_nothing(options):
         assert [train_epoch(resumed) for _ in range(start, EPOCHS)] == course[start:]
         assert equal(resumed.state_dict(), straight.state_dict())
         assert addresses == (resumed.table.rows.data_ptr(), resumed.kept_mask.data_ptr())
-        assert resumed.report() == straight.report()
+        assert (resumed.notes, resumed.kept_by_epoch) == (straight.notes, straight.kept_by_epoch)
     if options:  # the run is worth resuming: somebody was out at some time
         assert min(len(kept) for _, kept, _ in course) < len(LABELS)
 

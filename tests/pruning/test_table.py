@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant.pruning import ConfidencePruner, Every, InfoBatch, LowestConfidence
-from calibrant.pruning.pruning_state import ScoreTable
+from calibrant.pruning.scores import ScoreTable
 
 N, K = 12, 4
 
@@ -61,23 +61,13 @@ def test_all_columns_follow_the_slow_table(seed, ema, batches):
     assert table.column("count").tolist() == slow.count
 
 
-@pytest.mark.parametrize("ema", [1e-4, 0.3, 1.0])
-def test_one_observation_is_its_own_mean_however_small_its_weight(ema):
-    table = make([0, 1], ema=ema)
-    table.observe(torch.tensor([1]), torch.tensor([[0.0, 1.0]]))
-    assert table.corrected("confidence").tolist() == pytest.approx([0.0, 1 / (1 + np.exp(-1))], rel=1e-6)
-
-
-def test_zero_start_as_printed_and_corrected():
+def test_zero_start_as_printed():
     logits = torch.tensor([[2.0, 0.0, 0.0, 0.0]])
     pruner = ConfidencePruner([0, 1, 2, 3])
     confidence = torch.softmax(logits, 1).max().item()
     for observations in range(1, 6):
         pruner.observe(torch.tensor([2]), logits)
         assert pruner.scores[2].item() == pytest.approx(confidence * (1 - 0.7**observations), rel=1e-6)
-        corrected = pruner.table.corrected("confidence")
-        assert corrected[2] == pytest.approx(confidence, rel=1e-6)
-        assert corrected[[0, 1, 3]].tolist() == [0, 0, 0]
 
 
 def test_ema_of_one_is_the_last_confidence_bit_for_bit():

@@ -1,10 +1,10 @@
-"""A budget of updates: fewer epochs without a plan, a solved rate with one."""
+"""A budget of updates: fewer epochs without a plan, another rate with one."""
 
 import numpy as np
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.pruning import ConfidencePruner, RandomSubset, Unbiased
+from calibrant.pruning import ConfidencePruner
 from calibrant.studies import record_run
 from calibrant.training import Recipe, Run, recipe_from, resume, train
 
@@ -50,8 +50,8 @@ def test_a_budget_of_one_changes_nothing(plain, toy, tmp_path):
     assert one.recipe == none.recipe
 
 
-@pytest.mark.parametrize(("method", "kind"), [("nll+unbiased", Unbiased), ("brier+h+random", RandomSubset)])
-def test_samples_counted_equal_samples_planned(plain, toy, tmp_path, method, kind):
+@pytest.mark.parametrize("method", ["nll+unbiased", "brier+h+random"])
+def test_samples_counted_equal_samples_planned(plain, toy, tmp_path, method):
     recipe = plain(method, budget=0.6, method__options={"anneal": 0.1})
     run = train(recipe, tmp_path / "run", data=toy)
     assert run.summary["samples_seen"] == int(0.6 * 81 * 10)
@@ -59,8 +59,6 @@ def test_samples_counted_equal_samples_planned(plain, toy, tmp_path, method, kin
     assert (run.summary["epochs"], run.summary["seen_share"]) == (10, 486 / 810)
     pruner = ConfidencePruner([0, 1, 2] * 27, epochs=10, **recipe.plan().pruning)
     assert [line["samples"] for line in run.epochs()] == pruner.samples_by_epoch(10)
-    assert isinstance(pruner.timetable.policy, kind)
-    assert run.summary["policy"] == repr(pruner.timetable.policy)
     # The rate is the budget's: it is no setting, and a record's name says the budget alone.
     assert not {"drop", "rest"} & run.summary["method"]["settings"].keys()
     assert record_run(run).changes.keys() >= {"budget"}
@@ -105,7 +103,7 @@ def test_schedules_in_epochs_are_stretched():
         ),
         (
             {"method.name": "nll+random", "method.options.rest": 0.3, "budget": 0.6},
-            "rest must be left out with a budget, which solves for it, got 0.3",
+            "rest must be left out with a budget, which replaces it, got 0.3",
         ),
     ],
 )

@@ -1,6 +1,7 @@
 """Pretrained networks in the engine: what they expect, what is frozen, what learns how fast, and in which epochs."""
 
-import json
+import sys
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -131,45 +132,44 @@ def test_weights_that_do_not_fit_are_one_line_and_leave_no_folder(calibrant, toy
     assert not (tmp_path / "run").exists()
 
 
-@pytest.fixture(scope="module")
-def resnet(tmp_path_factory):
-    """A folder with a small ResNet of transformers."""
-    transformers = pytest.importorskip("transformers")
-    folder = tmp_path_factory.mktemp("resnet")
-    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
-    torch.manual_seed(0)
-    transformers.ResNetForImageClassification(config).save_pretrained(folder)
-    processor = {"size": {"height": 12, "width": 12}, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.25, 0.25, 0.5]}
-    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
-    return folder
+@pytest.fixture
+def timm(monkeypatch):
+    """A stand-in for the library, with a small network and the input that it states."""
+
+    def create_model(name, *, pretrained, num_classes):
+        layers = [nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        return nn.Sequential(*layers, nn.Linear(8, num_classes))
+
+    library = ModuleType("timm")
+    library.is_model = lambda name: True
+    library.create_model = create_model
+    library.get_pretrained_cfg = lambda name: SimpleNamespace(
+        input_size=(3, 12, 12), mean=(0.5, 0.4, 0.3), std=(0.25, 0.25, 0.5)
+    )
+    monkeypatch.setitem(sys.modules, "timm", library)
 
 
-def test_a_network_of_transformers_is_fine_tuned_and_read_without_its_weights(toy, toy_recipe, resnet, tmp_path):
-    recipe = recipe_for(toy_recipe, model__name=f"transformers:{resnet}", model__probe=1, optimiser__layer_decay=0.9)
+def test_a_network_of_timm_is_fine_tuned_with_its_own_input_and_read_again(toy, toy_recipe, timm, tmp_path):
+    recipe = recipe_for(toy_recipe, model__name="timm:small", model__probe=1, optimiser__layer_decay=0.9)
     run = train(recipe, tmp_path / "run", data=toy)
     losses = [line["loss"] for line in run.epochs()]
     assert losses[-1] < losses[0]
     values = run.checkpoint().values
     assert values["model_input"] == {"size": [12, 12], "mean": [0.5, 0.4, 0.3], "std": [0.25, 0.25, 0.5]}
     assert values["mean"] == [0.0]
-    # The run is read where the weights are gone: it has its own.
-    (resnet / "model.safetensors").rename(tmp_path / "away.safetensors")
-    try:
-        model = run.load_model()
-    finally:
-        (tmp_path / "away.safetensors").rename(resnet / "model.safetensors")
+    model = run.load_model()
     with torch.no_grad():
         logits = model(toy.test.images.float() / 255).numpy()
     np.testing.assert_allclose(logits, run.predictions("test").logits, rtol=1e-4, atol=1e-5)
 
 
-def test_input_is_the_data_sets_where_asked_or_where_the_network_says_nothing(toy, toy_recipe, resnet):
+def test_input_is_the_data_sets_where_asked_or_where_the_network_says_nothing(toy, toy_recipe, timm):
     def setup(**changes):
         recipe = recipe_for(toy_recipe, **changes)
         return Setup(recipe, make_fabric(recipe), TrainingData.make(recipe, toy))
 
-    assert setup(model__name=f"transformers:{resnet}").expected_input.size == (12, 12)
-    assert setup(model__name=f"transformers:{resnet}", model__input="data").expected_input is None
+    assert setup(model__name="timm:small").expected_input.size == (12, 12)
+    assert setup(model__name="timm:small", model__input="data").expected_input is None
     assert setup().expected_input is None
     with pytest.raises(InvalidInput, match=r"model\.input must be auto or data for tiny, got model"):
         setup(model__input="model")

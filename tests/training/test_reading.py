@@ -12,7 +12,7 @@ from PIL import Image
 from calibrant.errors import InvalidInput
 from calibrant.training import Recipe, Reporter, resume, train
 from calibrant.training.batches import BatchReader
-from calibrant.training.data import open_dataset
+from calibrant.training.data import load_dataset
 from calibrant.training.launch import ProcessLost
 
 
@@ -106,7 +106,7 @@ def test_a_picture_that_breaks_in_the_middle_is_named_and_the_run_goes_on_when_i
     place = tmp_path / "pictures"
     shutil.copytree(folder, place)
     recipe = recipe.changed({"data.name": f"folder:{place}?size=16"})
-    path = place / open_dataset(recipe.data.name, data_path="stream").train.ids[0]
+    path = place / load_dataset(recipe.data.name, data_path="stream").train.ids[0]
 
     class Breaks(Reporter):
         """Lets one picture end early when the second epoch begins; what rests is drawn from the seed alone."""

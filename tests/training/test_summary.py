@@ -123,7 +123,7 @@ def test_few_updates_are_counted(tmp_path):
 
 @pytest.mark.parametrize(("kept", "said"), [(0.862, True), (0.605, False)])
 def test_a_plan_that_could_not_keep_to_its_budget_says_so(tmp_path, kept, said):
-    plan = {"budget": 0.6, "epochs": 2, "method.name": "nll+easy-hard"}
+    plan = {"budget": 0.6, "epochs": 2, "method.name": "nll+infobatch"}
     found = told(tmp_path, *scores(2000, wrong=1), kept_share=kept, **plan)
     assert [text[:63] for text in found] == ["The run made 86.2% of all updates, and its budget was 60.0%: to"] * said
 

@@ -189,8 +189,6 @@ class CalibratedTrainer(Trainer):
         if args.max_steps > 0:
             epochs = sys.maxsize  # the number of steps ends the training
         elif self._created_lr_scheduler or (self.lr_scheduler is None and args.lr_scheduler_type != "constant"):
-            if self.pruner.timetable.epochs is None:
-                self.pruner.timetable.warn_if_idle(epochs, stacklevel=2)
             by_epoch = self.pruner.samples_by_epoch(epochs)
             *whole, last = [self._updates(self._batches(kept)) for kept in by_epoch]
             max_steps = sum(whole) + math.ceil(last * (args.num_train_epochs - len(whole)))

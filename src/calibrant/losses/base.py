@@ -7,13 +7,12 @@ DistributedDataParallel's averaging the parameters receive that one process's gr
 unequal size. All ranks must call the loss equally often, and call backward on all or none of them.
 """
 
-import inspect
 import operator
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import reduce
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -81,6 +80,12 @@ class Batch:
         return losses.sum().reshape(1)
 
 
+_ROWS = (
+    "Flatten dense logits to one row per label. Of a single logit z make two: "
+    "torch.stack([torch.zeros_like(z), z], dim=1)."
+)
+
+
 def check_batch(logits: Tensor, targets: Tensor, weights: Tensor | None) -> None:
     """Refuse what no loss can be computed from. Values are looked at on the CPU alone, so no device has to finish."""
     require_tensor("logits", logits)
@@ -90,7 +95,7 @@ def check_batch(logits: Tensor, targets: Tensor, weights: Tensor | None) -> None
         return  # of a batch with fewer samples than processes some get none, and take part in the sums all the same
     if not logits.is_floating_point() or len(shape) != 2 or shape[0] == 0 or shape[1] < 2:
         rule = "be floating point of shape [batch, classes], with at least one row and two classes"
-        raise invalid("logits", rule, f"{logits.dtype} {tuple(shape)}", _as_rows(shape, targets.shape))
+        raise invalid("logits", rule, f"{logits.dtype} {tuple(shape)}", _ROWS)
     labels("targets", targets, rows=shape[0])
     if weights is not None:
         require_tensor("weights", weights)
@@ -104,19 +109,6 @@ def check_batch(logits: Tensor, targets: Tensor, weights: Tensor | None) -> None
         labels("targets", targets, n_classes=shape[1])
         if weights is not None and not bool(((weights >= 0) & torch.isfinite(weights)).all()):
             raise invalid("weights", "be finite and not negative", f"{weights.min():g} to {weights.max():g}")
-
-
-def _as_rows(logits: torch.Size, targets: torch.Size) -> str:
-    """How to get one row per prediction from logits of another shape; empty if the shapes do not say."""
-    if len(targets) == 1 and logits in (targets, (*targets, 1)):
-        return "Of two classes give both: torch.stack([torch.zeros_like(z), z], dim=1), each of shape (n,)."
-    if len(logits) < 3:
-        return ""
-    if targets == (logits[0], *logits[2:]):
-        return "One row per pixel: logits.movedim(1, -1).flatten(0, -2) and targets.flatten()."
-    if targets == logits[:-1]:
-        return "One row per position: logits.flatten(0, -2) and targets.flatten()."
-    return ""
 
 
 class Loss(nn.Module):
@@ -154,7 +146,11 @@ class Loss(nn.Module):
             totals, count = _over_all_ranks([part.local_sums(batch) for part, _ in parts], batch)
             values: dict[str, Tensor] = {}
             for (part, factor), total in zip(parts, totals, strict=True):
-                values[_unique(part.name, values)] = part.value(total, count, batch) * factor
+                name, number = part.name, 1
+                while name in values:  # equal parts: focal, focal_2, focal_3
+                    number += 1
+                    name = f"{part.name}_{number}"
+                values[name] = part.value(total, count, batch) * factor
         return values
 
     def parts(self) -> list[tuple["Loss", float]]:
@@ -171,17 +167,6 @@ class Loss(nn.Module):
     def value(self, totals: Tensor, count: Tensor | int, batch: Batch) -> Tensor:
         """The scalar loss from the totals over all ranks and the number of samples they hold."""
         raise NotImplementedError
-
-    def extra_repr(self) -> str:
-        """Show the parameters of the constructor that are kept under their own names."""
-        shown = []
-        for name in inspect.signature(type(self)).parameters:
-            value = vars(self).get(name)
-            if type(value) is float:
-                shown.append(f"{name}={value:g}")
-            elif name in vars(self):
-                shown.append(f"{name}={value!r}")
-        return ", ".join(shown)
 
     @property
     def follows_validation(self) -> bool:
@@ -203,12 +188,6 @@ class Loss(nn.Module):
         if not isinstance(other, Loss):
             return NotImplemented
         return LossSum([*self.parts(), *other.parts()])
-
-    def __radd__(self, other: object) -> Self:
-        # The built-in sum() starts from 0.
-        if isinstance(other, int) and other == 0:
-            return self
-        return NotImplemented
 
     def __mul__(self, factor: float) -> "LossSum":
         # float() would also take a tensor, and cut its gradient.
@@ -235,10 +214,6 @@ class LossSum(Loss):
         """All parts, in the order in which they were added."""
         return list(zip(cast("list[Loss]", list(self.summands)), self.factors, strict=True))
 
-    def extra_repr(self) -> str:
-        """Show what multiplies the summands."""
-        return f"factors={self.factors}"
-
 
 # Asked here and not in every call: torch.compile cannot look into that question on torch 2.11, and would give up.
 _KNOW_AUTOCAST = frozenset(kind for kind in ("cpu", "cuda", "mps", "xpu") if torch.amp.is_autocast_available(kind))
@@ -260,15 +235,6 @@ def _over_all_ranks(sums: list[Tensor], batch: Batch) -> tuple[list[Tensor], Ten
     return totals, count.detach().squeeze(0)
 
 
-def _unique(name: str, taken: dict[str, Tensor]) -> str:
-    """`name`, or `name_2`, `name_3`, ... if it is taken."""
-    unique, number = name, 1
-    while unique in taken:
-        number += 1
-        unique = f"{name}_{number}"
-    return unique
-
-
 def balanced_loss(loss: Loss, balance: str, targets: Tensor, n_classes: int) -> Loss:
     """The loss to train with: the loss itself, or one that makes up for rare classes by the recipe's `balance`."""
     if balance in ("none", "sampler"):
@@ -279,8 +245,8 @@ def balanced_loss(loss: Loss, balance: str, targets: Tensor, n_classes: int) -> 
         raise InvalidInput(f"balance = {balance!r} needs samples of every class, and class {missing} has none.")
     shares = counts / counts.sum()
     if balance == "loss":
-        return BalancedLoss(loss, class_weights=1.0 / (n_classes * shares))
-    return BalancedLoss(loss, adjustment=shares.log())
+        return BalancedLoss(loss, class_weights=(1.0 / (n_classes * shares)).float())
+    return BalancedLoss(loss, adjustment=shares.log().float())
 
 
 class BalancedLoss(Loss):
@@ -297,10 +263,8 @@ class BalancedLoss(Loss):
     def __init__(self, loss: Loss, *, class_weights: Tensor | None = None, adjustment: Tensor | None = None) -> None:
         super().__init__()
         self.loss = loss
-        for name, values in (("class_weights", class_weights), ("adjustment", adjustment)):
-            self.register_buffer(name, None, persistent=False)
-            if values is not None:
-                self.register_buffer(name, values.float(), persistent=False)
+        self.register_buffer("class_weights", class_weights, persistent=False)
+        self.register_buffer("adjustment", adjustment, persistent=False)
 
     def terms(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> dict[str, Tensor]:
         """The terms of the loss inside."""

@@ -86,52 +86,23 @@ class SampleDependentFocal(PerSampleLoss):
     The choice of gamma is a constant for the gradient. At the threshold the value jumps, as it does in the original.
 
     Args:
-        gamma_low: Exponent if p_y < threshold.
+        gamma_low: Exponent if p_y < 0.2.
         gamma_high: Exponent otherwise.
-        threshold: In [0, 1].
     """
 
-    def __init__(self, *, gamma_low: float = 5.0, gamma_high: float = 3.0, threshold: float = 0.2) -> None:
+    def __init__(self, *, gamma_low: float = 5.0, gamma_high: float = 3.0) -> None:
         super().__init__()
         self.gamma_low = not_negative("gamma_low", gamma_low)
         self.gamma_high = not_negative("gamma_high", gamma_high)
-        if not 0 <= number("threshold", threshold) <= 1:
-            raise invalid("threshold", "lie in [0, 1]", threshold)
-        self.threshold = float(threshold)
 
     def per_sample(self, batch: Batch) -> Tensor:
         """Focal loss with the exponent of each sample."""
         true_log = batch.true_log
         with torch.no_grad():
-            below = true_log.exp() < self.threshold
+            below = true_log.exp() < 0.2
             low, high = torch.full_like(true_log, self.gamma_low), torch.full_like(true_log, self.gamma_high)
             gamma = torch.where(below, low, high)
         return -_power(-torch.expm1(true_log), gamma) * true_log
-
-
-class DualFocal(PerSampleLoss):
-    """`-(1 - p_y + p_j)^gamma log p_y`; p_j is the largest probability below p_y, 0 if there is none (Tao et al. 2023).
-
-    Args:
-        gamma: At least 0; the authors use 5 for ResNet-50 on both CIFARs and 2.3 on Tiny-ImageNet.
-    """
-
-    def __init__(self, gamma: float = 5.0) -> None:
-        super().__init__()
-        self.gamma = not_negative("gamma", gamma)
-
-    def per_sample(self, batch: Batch) -> Tensor:
-        """The formula above."""
-        log_probabilities, targets = batch.log_probabilities, batch.targets
-        with torch.no_grad():
-            # How far each class lies below the true one. Those that beat or equal it are no rivals in this loss;
-            # `threshold` puts them out of reach and is 20 times as fast on a CPU as a boolean mask.
-            below = log_probabilities.gather(1, targets.unsqueeze(1)) - log_probabilities
-            distance, rival = torch.threshold_(below, 0.0, torch.inf).min(dim=1)
-        both = log_probabilities.gather(1, torch.stack((targets, rival), dim=1))
-        true, other = both[:, 0], both[:, 1].exp()
-        other = torch.where(distance < torch.inf, other, torch.zeros_like(other))
-        return -_power(other - torch.expm1(true), self.gamma) * true
 
 
 class BSCEGRA(PerSampleLoss):
@@ -168,27 +139,6 @@ class EntropyPenalty(PerSampleLoss):
         return (batch.probabilities * finite).sum(dim=1)
 
 
-class LogitMargin(PerSampleLoss):
-    """`mean_k max(0, max_j z_j - z_k - margin)`: the penalty of MbLS, to be added to cross-entropy (Liu et al. 2022).
-
-    Logits must be finite: a class masked by minus infinity lies infinitely far beyond any margin, and the loss
-    is infinite.
-
-    Args:
-        margin: At least 0; the authors use 10.
-    """
-
-    def __init__(self, margin: float = 10.0) -> None:
-        super().__init__()
-        self.margin = not_negative("margin", margin)
-
-    def per_sample(self, batch: Batch) -> Tensor:
-        """No penalty inside the margin."""
-        # Indexed by the largest, as `amax` would share the gradient between equals.
-        largest = batch.logits.max(dim=1, keepdim=True).values
-        return (largest - self.margin - batch.logits).relu().mean(dim=1)
-
-
 class AdaFocal(PerSampleLoss):
     """AdaFocal (Ghosh et al. 2022): a focal exponent for each bin of confidence, which follows validation.
 
@@ -202,7 +152,6 @@ class AdaFocal(PerSampleLoss):
         switch: Size of an exponent below which a bin changes from focal to inverse focal, or back; positive.
         lowest: No exponent falls below it; at most -switch.
         highest: None rises above it; at least switch.
-        rate: How strongly a gap moves an exponent, positive; lambda in the paper.
     """
 
     gammas: Tensor
@@ -216,11 +165,10 @@ class AdaFocal(PerSampleLoss):
         switch: float = 0.2,
         lowest: float = -2.0,
         highest: float = 20.0,
-        rate: float = 1.0,
     ) -> None:
         super().__init__()
         self.n_bins = whole("n_bins", n_bins, 1)
-        self.switch, self.rate = positive("switch", switch), positive("rate", rate)
+        self.switch = positive("switch", switch)
         self.lowest, self.highest = number("lowest", lowest), number("highest", highest)
         ordered = self.lowest <= -self.switch and self.switch <= self.highest
         if not (ordered and self.lowest <= number("gamma", gamma) <= self.highest):
@@ -248,8 +196,8 @@ class AdaFocal(PerSampleLoss):
         """Move bins and exponents, in place: a captured CUDA graph reads the new ones.
 
         Each bin then holds equally many cases (as nearly as their number and equal confidences allow). With g the mean
-        confidence less the accuracy of a bin, its exponent becomes `gamma * exp(rate * g)` if it is positive, else
-        `gamma * exp(-rate * g)`; one that is then smaller than `switch` becomes `switch` with the other sign.
+        confidence less the accuracy of a bin, its exponent becomes `gamma * exp(g)` if it is positive, else
+        `gamma * exp(-g)`; one that is then smaller than `switch` becomes `switch` with the other sign.
         """
         check_batch(logits.cpu(), targets.cpu(), None)
         if not bool(torch.isfinite(logits).all()):
@@ -263,7 +211,7 @@ class AdaFocal(PerSampleLoss):
         bins = _bin_numbers(confidence, edges)
         count = torch.bincount(bins, minlength=n_bins).clamp_min(1)  # an empty bin has no gap and keeps its exponent
         gap = torch.bincount(bins, confidence - correct, minlength=n_bins) / count
-        moved = gammas * torch.exp(torch.where(gammas > 0, self.rate, -self.rate) * gap)
+        moved = gammas * torch.exp(torch.where(gammas > 0, gap, -gap))
         other_side = torch.where(moved > 0, -self.switch, self.switch)
         moved = torch.where(moved.abs() < self.switch, other_side, moved)
         self.edges.copy_(edges)

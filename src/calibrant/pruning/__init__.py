@@ -2,11 +2,9 @@
 
 from calibrant.pruning.policies import (
     Choice,
-    EasyHard,
     HighestConfidence,
     InfoBatch,
     LowestConfidence,
-    OrderDP,
     PruningPolicy,
     RandomSubset,
     Selective,
@@ -20,13 +18,11 @@ from calibrant.runs import load_audit
 __all__ = [
     "Choice",
     "ConfidencePruner",
-    "EasyHard",
     "Every",
     "HighestConfidence",
     "Indexed",
     "InfoBatch",
     "LowestConfidence",
-    "OrderDP",
     "PruningPolicy",
     "RandomSubset",
     "Selective",

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant.checks import number, positive
+from calibrant.checks import positive
 from calibrant.errors import invalid
 from calibrant.pruning.quotas import Keys, Mask, exact_fraction, lowest, share_of
 
@@ -63,7 +63,8 @@ class PruningPolicy(ABC):
     within_batch: bool = False
     """Whether the policy acts inside minibatches: then the pool says which of them each sample was in."""
     free: ClassVar[str] = ""
-    """The field that a budget solves for. Empty: the policy has its own rate, and a budget is refused."""
+    """The field that a budget replaces: `choose` then lets as many samples leave as the pruner asks for, split over the
+    classes in proportion to `most`. Empty: the policy has its own rate, and a budget is refused."""
 
     @property
     def from_all(self) -> bool:
@@ -86,19 +87,6 @@ class PruningPolicy(ABC):
     def most(self, sizes: Sequence[int]) -> list[int]:
         """Return the most samples of each class that may leave a pool of these sizes under a budget."""
         return list(sizes)
-
-    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> "PruningPolicy":
-        """Return a copy whose free rate lets `leave` samples leave, on average over the draws.
-
-        The pruner computes from the budget, the schedule and `anneal` how many samples must rest in each epoch, splits
-        that number over the classes in proportion to `most`, and passes exactly these numbers to `choose`. So a policy
-        that redraws takes part if it names its free rate in `free`. Override this if that rate is no share of all
-        samples.
-        """
-        if not self.known_ahead:
-            return self  # it counts what rests by itself
-        copy: PruningPolicy = replace(self, **{self.free: float(leave / sum(sizes))})  # type: ignore[type-var]
-        return copy
 
     def __repr__(self) -> str:
         # Part of the saved settings, so without a memory address; dataclasses bring their own.
@@ -259,10 +247,6 @@ class Unbiased(PruningPolicy):
         """Return nine tenths of the well-learned."""
         return share_of(self._well_learned(sizes), _MOST)
 
-    def for_budget(self, leave: Fraction, sizes: Sequence[int]) -> "Unbiased":
-        """Return a copy with the `drop` that lets so many rest; `share` stays."""
-        return replace(self, drop=float(leave / sum(self._well_learned(sizes))))
-
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
         """Draw the samples that rest among the well-learned of each class, and give the others of these more weight."""
         sizes = np.bincount(pool.targets, minlength=len(leave))
@@ -292,11 +276,15 @@ class OnePool(PruningPolicy):
 
 
 @dataclass(frozen=True)
-class _Resting(OnePool):
-    """Each epoch a random part of the samples that qualify rests; the others of them make up for it by their weight.
+class InfoBatch(OnePool):
+    """Samples whose last loss lies below the mean of all last losses may rest (InfoBatch, Qin et al. 2024).
 
-    Each sample that qualifies rests with probability `ratio`, and those that stay weigh `1 / (1 - ratio)`. Under a
-    budget as many rest as it asks for: `r` of the `m` that qualify, and those that stay weigh `m / (m - r)`. At most
+    The loss is the negative log-probability of the label when the sample was last trained on. A sample that was never
+    observed counts with 3, as in the authors' code. Their last eighth of the epochs on all data is the pruner's
+    `anneal=0.125`.
+
+    Each sample below the mean rests with probability `ratio`, and those that stay weigh `1 / (1 - ratio)`. Under a
+    budget as many rest as it asks for: `r` of the `m` below the mean, and those that stay weigh `m / (m - r)`. At most
     nine tenths of the `m` do; the others rest in later epochs. In both cases the expected weight of every sample is 1.
 
     Args:
@@ -316,104 +304,22 @@ class _Resting(OnePool):
         """Return nine tenths of each class."""
         return share_of(sizes, _MOST)
 
-    @abstractmethod
-    def qualify(self, scores: Scores) -> Mask:
-        """Return which samples may rest."""
-
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
-        """Draw among those that qualify, and give the others of these more weight."""
-        may = self.qualify(pool.scores)
-        order = torch.rand(len(may), generator=pool.generator, dtype=torch.float64).numpy()
-        count = int(may.sum())
+        """Draw among those below the mean, and give the others of these more weight."""
+        loss = pool.scores["loss"].astype(np.float64)
+        below = loss < loss.mean()
+        order = torch.rand(len(below), generator=pool.generator, dtype=torch.float64).numpy()
+        count = int(below.sum())
         if pool.asked is None:
-            rests = may & (order < self.ratio)
+            rests = below & (order < self.ratio)
         else:
-            rests = lowest(order, (~may).astype(np.int64), [min(pool.asked, int(_MOST * count)), 0])
+            rests = lowest(order, (~below).astype(np.int64), [min(pool.asked, int(_MOST * count)), 0])
         choice = _choice(rests, pool, leave)
         weight = 1 / (1 - self.ratio)
         if pool.asked is not None:
-            weight = count / max(int((may & choice.stay).sum()), 1)
-        weights = np.where(choice.stay, np.where(may, weight, 1), 0).astype(np.float32)
+            weight = count / max(int((below & choice.stay).sum()), 1)
+        weights = np.where(choice.stay, np.where(below, weight, 1), 0).astype(np.float32)
         return replace(choice, weights=_weigh(weights, self.weights))
-
-
-@dataclass(frozen=True)
-class InfoBatch(_Resting):
-    """Samples whose last loss lies below the mean of all last losses may rest (InfoBatch, Qin et al. 2024).
-
-    The loss is the negative log-probability of the label when the sample was last trained on. A sample that was never
-    observed counts with 3, as in the authors' code. Their last eighth of the epochs on all data is the pruner's
-    `anneal=0.125`.
-    """
-
-    def qualify(self, scores: Scores) -> Mask:
-        """The loss is below the mean."""
-        loss = scores["loss"].astype(np.float64)
-        below: Mask = loss < loss.mean()
-        return below
-
-
-@dataclass(frozen=True)
-class EasyHard(_Resting):
-    """Samples that are learned, or stay hopeless, may rest: by a threshold, so that their share follows the learning.
-
-    The score is the EMA of the label's probability, corrected for its zero start.
-
-    Args:
-        easy: A score of at least this qualifies, in (0, 1].
-        hard: A score of at most this qualifies too, in [0, 1); 0 turns it off.
-    """
-
-    easy: float = field(default=0.9, kw_only=True)
-    hard: float = field(default=0.0, kw_only=True)
-    columns: ClassVar[tuple[str, ...]] = ("label",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= number("hard", self.hard) < number("easy", self.easy) <= 1:
-            raise invalid("easy and hard", "satisfy 0 <= hard < easy <= 1", f"{self.easy} and {self.hard}")
-
-    def qualify(self, scores: Scores) -> Mask:
-        """The label's average probability is high, or very low."""
-        label = scores["label"]
-        marked: Mask = label >= self.easy
-        if self.hard:
-            marked |= label <= self.hard
-        return marked
-
-
-@dataclass(frozen=True)
-class OrderDP(OnePool):
-    """Each epoch a random pool is drawn, and the samples of it with the largest last losses train (Jin et al. 2026).
-
-    The pool has `s = floor(pool * n)` samples, of which `q = floor(top * s)` train, all with weight 1. Under a budget
-    the pool holds at least as many samples as train.
-
-    Args:
-        pool: Part of all samples that is drawn, in (0, 1].
-        top: Part of the pool that trains, in (0, 1). Not used under a budget.
-    """
-
-    pool: float = 0.8
-    top: float = 0.75
-    free: ClassVar[str] = "top"
-
-    def __post_init__(self) -> None:
-        exact_fraction("top", self.top)
-        exact_fraction("pool", self.pool, or_one=True)
-
-    def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
-        """Let all samples rest but the top of a random pool."""
-        n = len(pool.targets)
-        size = int(exact_fraction("pool", self.pool, or_one=True) * n)
-        train = int(exact_fraction("top", self.top) * size)
-        if pool.asked is not None:
-            train = n - pool.asked
-            size = max(size, train)
-        drawn = np.sort(torch.randperm(n, generator=pool.generator)[:size].numpy())
-        rests = np.ones(n, dtype=np.bool_)
-        rests[drawn] = ~lowest(-pool.scores["loss"][drawn], np.zeros(size, dtype=np.int64), [train])
-        return _choice(rests, pool, leave)
 
 
 @dataclass(frozen=True)

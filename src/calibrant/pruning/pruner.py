@@ -1,6 +1,7 @@
 """The pruner: a table of scores, a timetable, and the set of samples that train now."""
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,22 +17,18 @@ from calibrant.checks import as_array, labels, number, require_tensor, whole
 from calibrant.errors import CalibrantError, invalid
 from calibrant.losses import distributed
 from calibrant.pruning.policies import Choice, PruningPolicy, Snapshot
-from calibrant.pruning.pruning_state import (
-    PruningReport,
-    PruningState,
-    ScoreTable,
-    check_state,
-    collective_device,
-    find_suspects,
-)
-from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, batch_numbers, generator_for, steps_in
-from calibrant.pruning.timetable import Every, Timetable, anneal_epochs
+from calibrant.pruning.quotas import Mask
+from calibrant.pruning.sampling import DRAW, ORDER, KeptSampler, generator_for, steps_in
+from calibrant.pruning.scores import ScoreTable, collective_device
+from calibrant.pruning.timetable import Every, Timetable
 from calibrant.runs import PruningAudit, save_audit
 
+_log = logging.getLogger("calibrant.pruning")
 Scorer = Callable[[Tensor], Iterable[tuple[Tensor, Tensor]]]
 """Takes indices, int64 on the CPU, and yields batches `(indices, logits)` that hold each of them once."""
 _MOST_CLASSES = 2**20
 """A hash or an id that is given as a label would ask for a table of its size."""
+_STATE = ("rows", "weights", "kept_mask", "left", "history", "epoch", "notes", "settings")
 
 
 class ConfidencePruner:
@@ -49,7 +46,7 @@ class ConfidencePruner:
         epochs: Number of epochs of the training; needed for `anneal` and `budget`.
         anneal: Final epochs on all data with weight 1: a number, or a fraction of `epochs` (rounded up).
         minimum_per_class: No class is pruned below this.
-        budget: Share of `epochs * n` that may be trained on, exactly: the policy's free rate is solved for it.
+        budget: Share of `epochs * n` that may be trained on, exactly; it takes the place of the policy's rate.
         n_classes: Number of classes K, the columns of the logits. None: one more than the largest target, and a class
             without samples is an error.
         batch_size: Samples of one rank's batch: several ranks then repeat samples only if it cannot be avoided. Needed
@@ -86,44 +83,54 @@ class ConfidencePruner:
         if batch_size is not None:
             batch_size = whole("batch_size", batch_size, 1)
         minimum = whole("minimum_per_class", minimum_per_class, 1)
-        timetable = Timetable(tuple(sizes), policy, schedule, epochs, anneal_epochs(anneal, epochs), minimum)
-        self.timetable = timetable.with_budget(budget)
+        self.timetable = Timetable(sizes, policy, schedule, epochs, anneal, minimum, budget)
         columns: tuple[str, ...] = ()
         if policy is not None:
             columns = policy.columns
             if policy.within_batch and batch_size is None:
                 raise invalid("batch_size", f"be given with {policy}", None)
-        if epochs is not None:
-            self.timetable.warn_if_idle(epochs, stacklevel=2)
         self.samples = len(self._labels)
         self.n_classes = len(sizes)
         self.seed = whole("seed", seed, 0)
         self.batch_size = batch_size
-        self.scored = 0
         # Samples of a batch over all ranks, if their parts differ in size.
         self.global_batch_size: int | None = None
         self.table = ScoreTable(torch.from_numpy(self._labels), ema=float(ema), extra=columns)
-        self._state = PruningState(self._labels, sizes)
+        self.epoch = 0
+        """Finished epochs; while an epoch runs, its number counted from 0."""
+        self.scored = 0
+        """How many resting samples all ranks scored in the last step."""
+        self.kept_mask = torch.ones(self.samples, dtype=torch.bool)
+        """Whether each sample trains in the coming epoch, shape (n,); fixed storage on the device, read only."""
+        self._weights = torch.ones(self.samples)
+        self._kept_sizes = sizes
+        self._left = np.full(self.samples, -1, dtype=np.int32)
+        self._history: list[list[int]] = []
+        self.notes: list[str] = []
+        """What the pruner refused or could not do, with the epoch when it first happened."""
         self._targets_digest = hashlib.sha256(self._labels.data).hexdigest()[:16]
+        if empty := [k for k, size in enumerate(sizes) if size == 0]:
+            self._note(f"{len(empty)} of {self.n_classes} classes have no samples (first: class {empty[0]})")
 
     # While training.
 
     def to(self, device: torch.device | str) -> "ConfidencePruner":
         """Move the tables; afterwards their storage never changes, so a captured graph may keep their addresses."""
         self.table.to(device)
-        self._state.to(device)
+        self.kept_mask = self.kept_mask.to(device)
+        self._weights = self._weights.to(device)
         return self
 
     @property
     def device(self) -> torch.device:
         """Where the tables are."""
-        return self._state.weights.device
+        return self._weights.device
 
     def observe(self, indices: Tensor, logits: Tensor) -> None:
         """Take note of what the model says about a batch.
 
-        Nothing waits for the device and all shapes are fixed. Several copies of a sample in the batch count once, with
-        their mean; rows that are not finite are left out.
+        Nothing waits for the device and all shapes are fixed. Of several copies of a sample in the batch the
+        first one counts; rows that are not finite are left out.
 
         Args:
             indices: Shape (b,), the samples' positions in `targets`.
@@ -135,7 +142,7 @@ class ConfidencePruner:
 
     def weights(self, indices: Tensor) -> Tensor:
         """Return the weight of each sample in the classification loss, shape (b,), float32; 0 if it rests."""
-        return self._state.weights.index_select(0, self._on_device(indices))
+        return self._weights.index_select(0, self._on_device(indices))
 
     def _on_device(self, indices: Tensor) -> Tensor:
         """Return the indices on the device of the tables. Their range is checked if that costs no wait."""
@@ -171,27 +178,29 @@ class ConfidencePruner:
                 samples all ranks scored in this step is then `scored`.
         """
         self.table.share()
-        state = self._state
-        action = self.timetable.action(state.epoch + 1)
-        trained = state.kept_sizes
+        finished = self.epoch + 1
+        trained = self._kept_sizes
+        action = self.timetable.action(finished)
+        policy = self.timetable.policy
         self.scored = 0
-        if action == "cut" and self.timetable.from_all:
-            self.scored = self._score(score)
         if action in {"cut", "draw"}:
-            self._prune(redraw=action == "draw")
+            assert policy is not None
+            if action == "cut" and policy.from_all:
+                self._score(score)
+            self._prune(policy, finished)
         elif action == "all":
-            state.train_on(np.ones(self.samples, dtype=np.bool_))
-        state.history.append(trained)
-        state.epoch += 1
+            self._train_on(np.ones(self.samples, dtype=np.bool_))
+        self._history.append(trained)
+        self.epoch = finished
         if distributed.is_distributed():
             self._assert_ranks_agree()
 
-    def _score(self, scorer: Scorer | None) -> int:
-        """Score the resting samples, each rank a part. Return how many samples all ranks scored."""
-        wanted = self.resting
+    def _score(self, scorer: Scorer | None) -> None:
+        """Score the resting samples, each rank a part."""
         if scorer is None:
             hint = "Call pruner.step(score=...): docs/pruning.md shows how."
             raise invalid("score", f"be given to step() with {self.timetable.policy}", None, hint)
+        wanted = self.resting
         mine = wanted[distributed.rank() :: distributed.world_size()]
         found = 0
         if len(mine):
@@ -202,28 +211,25 @@ class ConfidencePruner:
         if found != len(mine):
             raise CalibrantError(f"score gave logits for {found} samples, but was asked for {len(mine)}.")
         self.table.share()
-        return len(wanted)
+        self.scored = len(wanted)
 
-    def _prune(self, *, redraw: bool) -> None:
-        """Let the policy choose from its pool. The epoch that just ended is `self.epoch`, counted from 0."""
-        policy = self.timetable.policy
-        state = self._state
-        assert policy is not None
-        pool = np.arange(self.samples) if policy.from_all else np.flatnonzero(state.mask())
-        finished = self.epoch + 1
-        quota = self.timetable.quota(finished, self.timetable.pool(state.kept_sizes), rested=state.rested())
+    def _prune(self, policy: PruningPolicy, finished: int) -> None:
+        """Let the policy choose from its pool."""
+        pool = np.arange(self.samples) if policy.from_all else self.kept.numpy()
+        rested = self.samples * finished - sum(self.kept_by_epoch) - self.n_kept
+        quota = self.timetable.quota(finished, self.timetable.pool(self._kept_sizes), rested=rested)
         choice = _checked_choice(policy, self._snapshot(pool, policy, quota.asked), quota.leave)
         left = np.bincount(self._labels[pool[~choice.stay]], minlength=self.n_classes).tolist()
         self.timetable.check_left(quota, left)
         wanted = quota.wanted if choice.wanted is None else choice.wanted
         if wanted is not None:
-            state.note_refusals(left, wanted, self.timetable.minimum)
+            self._note_refusals(left, wanted)
         # If scores decide how many leave, an epoch in which no sample does is nothing to report.
-        if choice.stay.all() and (policy.known_ahead or not redraw):
-            state.note("no sample left: every class is too small for the policy's fraction or the class floor")
-        asked = quota.asked
-        if asked is not None and sum(left) < asked and self.timetable.is_last_draw(finished):
-            state.note(
+        if choice.stay.all() and (policy.known_ahead or not policy.redraws):
+            self._note("no sample left: every class is too small for the policy's fraction or the class floor")
+        rest, asked = self.timetable.rest, quota.asked or 0
+        if rest is not None and finished == rest.last and sum(left) < asked:
+            self._note(
                 f"the budget is not met: {asked} samples had to rest in the last epoch with rest, {sum(left)} could"
             )
         stay = np.zeros(self.samples, dtype=np.bool_)
@@ -232,9 +238,25 @@ class ConfidencePruner:
         if choice.weights is not None:
             weights = np.zeros(self.samples, dtype=np.float32)
             weights[pool] = choice.weights
-        if not redraw:
-            state.note_leaving(stay)
-        state.train_on(stay, weights)
+        if not policy.redraws:
+            before = self._mask()
+            self._left[before & ~stay] = finished
+            self._left[stay & ~before] = -1
+        self._train_on(stay, weights)
+
+    def _train_on(self, stay: Mask, weights: NDArray[np.float32] | None = None) -> None:
+        """Set in place which samples train in the coming epoch; the weight of all others becomes 0."""
+        self.kept_mask.copy_(torch.from_numpy(stay))
+        self._weights.copy_(self.kept_mask if weights is None else torch.from_numpy(weights))
+        self._kept_sizes = self._count(stay)
+
+    def _count(self, mask: Mask) -> list[int]:
+        sizes: list[int] = np.bincount(self._labels[mask], minlength=self.n_classes).tolist()
+        return sizes
+
+    def _mask(self) -> Mask:
+        mask: Mask = self.kept_mask.cpu().numpy()
+        return mask
 
     def _snapshot(self, pool: NDArray[np.intp], policy: PruningPolicy, asked: int | None) -> Snapshot:
         if policy.columns:
@@ -242,14 +264,33 @@ class ConfidencePruner:
         batches = None
         if policy.within_batch:
             block = self.global_batch_size or (self.batch_size or 1) * distributed.world_size()
-            batches = batch_numbers(self.global_order(), block, self.samples)[pool]
+            order = self.global_order().numpy()
+            batch_of = np.full(self.samples, -1, dtype=np.int64)
+            batch_of[order] = np.arange(len(order)) // block
+            batches = batch_of[pool]
         return Snapshot(
             targets=self._labels[pool],
-            scores={name: self.table.score(name)[pool] for name in ("confidence", *policy.columns)},
+            scores={name: self.table.column(name)[pool] for name in ("confidence", *policy.columns)},
             generator=generator_for(self.seed, self.epoch, DRAW),
             batches=batches,
             asked=asked,
         )
+
+    def _note(self, text: str, *, topic: str | None = None) -> None:
+        """Log what was refused or could not be done, once; `topic` is the part of the text that makes it the same."""
+        if not any((topic or text) in note for note in self.notes):
+            self.notes.append(f"epoch {self.epoch + 1}: {text}")
+            _log.warning(self.notes[-1])
+
+    def _note_refusals(self, left: Sequence[int], wanted: Sequence[int]) -> None:
+        """Note if the class floor kept samples."""
+        refused = [k for k in range(self.n_classes) if left[k] < wanted[k]]
+        if refused:
+            k = refused[0]
+            self._note(
+                f"refused to prune below minimum_per_class={self.timetable.minimum} in {len(refused)} of "
+                f"{self.n_classes} classes (first: class {k}, {wanted[k]} should leave, {left[k]} did)"
+            )
 
     def _check_observed(self, policy: PruningPolicy) -> None:
         """Raise if there are no scores, and note if some samples have none."""
@@ -259,7 +300,7 @@ class ConfidencePruner:
                 f"{policy} needs scores, and none was observed. Call pruner.observe(indices, logits) in each batch."
             )
         if unseen:
-            self._state.note(
+            self._note(
                 f"{unseen} samples were never observed; they keep the score 0 (drop_last, draws with replacement, or "
                 "Indexed not outermost around the dataset)",
                 topic="never observed",
@@ -269,8 +310,8 @@ class ConfidencePruner:
         """Raise, on every rank, if the ranks do not train on the same set."""
         values = {
             "settings or targets": _short_digest(repr(self.settings()).encode()),
-            "kept set": _short_digest(self._state.mask().data),
-            "weights": _short_digest(self._state.weights.cpu().numpy().data),
+            "kept set": _short_digest(self._mask().data),
+            "weights": _short_digest(self._weights.cpu().numpy().data),
         }
         mine = torch.tensor(list(values.values()), dtype=torch.int64, device=collective_device(self.device))
         rows = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
@@ -283,29 +324,24 @@ class ConfidencePruner:
     # What is trained on, and in what order.
 
     @property
-    def epoch(self) -> int:
-        """Finished epochs; while an epoch runs, its number counted from 0."""
-        return self._state.epoch
-
-    @property
-    def kept_mask(self) -> Tensor:
-        """Whether each sample trains in the coming epoch, shape (n,), bool; fixed storage on the device, read only."""
-        return self._state.kept_mask
-
-    @property
     def kept(self) -> Tensor:
         """Sorted indices of the samples that train in the coming epoch, int64, on the CPU."""
-        return torch.from_numpy(np.flatnonzero(self._state.mask()))
+        return torch.from_numpy(np.flatnonzero(self._mask()))
 
     @property
     def resting(self) -> Tensor:
         """Sorted indices of the samples that do not train in the coming epoch, int64, on the CPU."""
-        return torch.from_numpy(np.flatnonzero(~self._state.mask()))
+        return torch.from_numpy(np.flatnonzero(~self._mask()))
 
     @property
     def n_kept(self) -> int:
         """Number of samples that train in the coming epoch."""
-        return sum(self._state.kept_sizes)
+        return sum(self._kept_sizes)
+
+    @property
+    def kept_by_epoch(self) -> list[int]:
+        """Number of samples that each finished epoch trained on."""
+        return [sum(trained) for trained in self._history]
 
     @property
     def scores(self) -> Tensor:
@@ -349,11 +385,9 @@ class ConfidencePruner:
         Raise if it is not known, as for `within="batch"`.
         """
         samples = self.samples_by_epoch(epochs)
-        if self.timetable.epochs is None:
-            self.timetable.warn_if_idle(epochs, stacklevel=2)
         return sum(steps_in(n, batch_size=batch_size, world_size=world_size, drop_last=drop_last) for n in samples)
 
-    # State and reports.
+    # State and record.
 
     def settings(self) -> dict[str, Any]:
         """Return everything that the state of pruning depends on, as plain values."""
@@ -375,7 +409,12 @@ class ConfidencePruner:
         """Return a copy of the state: tensors on the CPU, and plain values that JSON can hold."""
         return {
             "rows": self.table.rows.cpu().clone(),
-            **self._state.state_dict(),
+            "weights": self._weights.cpu().clone(),
+            "kept_mask": self.kept_mask.cpu().clone(),
+            "left": torch.from_numpy(self._left.copy()),
+            "history": torch.tensor(self._history, dtype=torch.int64).reshape(-1, self.n_classes),
+            "epoch": self.epoch,
+            "notes": list(self.notes),
             "settings": self.settings(),
         }
 
@@ -385,38 +424,34 @@ class ConfidencePruner:
         The state must come from a pruner with the same targets and settings. Save it between epochs, when all ranks
         hold the same rows; in the middle of an epoch call `table.share()` on all of them before.
         """
-        check_state(state, self.settings())
-        self.table.rows.copy_(state["rows"])
-        self.table.mark_shared()
-        self._state.load_state_dict(state)
-
-    def report(self, *, suspects: int = 100) -> PruningReport:
-        """Return what pruning did so far, with at most `suspects` likely wrong labels."""
-        by_epoch = [sum(trained) for trained in self._state.history]
-        return PruningReport(
-            samples=self.samples,
-            epoch=self.epoch,
-            class_sizes=list(self.timetable.sizes),
-            class_kept=list(self._state.kept_sizes),
-            kept_by_epoch=by_epoch,
-            seen=sum(by_epoch),
-            full=self.samples * self.epoch,
-            notes=list(self._state.notes),
-            suspects=find_suspects(self.table, self._labels, limit=suspects),
-        )
+        if not isinstance(state, Mapping) or not all(name in state for name in _STATE):
+            raise invalid("state", "be what state_dict gave", type(state).__name__)
+        theirs, mine = state["settings"], self.settings()
+        differs = [name for name in {**mine, **theirs} if theirs.get(name) != mine.get(name)]
+        if differs:
+            found = ", ".join(f"{name} ({theirs.get(name)} there, {mine.get(name)} here)" for name in differs)
+            raise invalid("state", "come from a pruner with the same targets and settings", f"another {found}")
+        self.table.load(state["rows"])
+        self._weights.copy_(state["weights"])
+        self.kept_mask.copy_(state["kept_mask"])
+        self._kept_sizes = self._count(self._mask())
+        self._left = state["left"].cpu().numpy().astype(np.int32, copy=True)
+        self._history = state["history"].tolist()
+        self.epoch = int(state["epoch"])
+        self.notes = list(state["notes"])
 
     def audit(self) -> PruningAudit:
         """Return the whole record, sample by sample."""
         return PruningAudit(
             index=np.arange(self.samples),
             target=self._labels.copy(),
-            left=self._state.left.astype(np.int64),
+            left=self._left.astype(np.int64),
             score=self.table.column("confidence"),
             excess=self.table.column("excess"),
             predicted=self.table.column("predicted").astype(np.int64),
             count=self.table.column("count").astype(np.int64),
-            kept=self._state.mask().copy(),
-            kept_counts=np.array(self._state.history, dtype=np.int64).reshape(-1, self.n_classes),
+            kept=self._mask().copy(),
+            kept_counts=np.array(self._history, dtype=np.int64).reshape(-1, self.n_classes),
             class_sizes=np.array(self.timetable.sizes, dtype=np.int64),
             settings=self.settings(),
         )

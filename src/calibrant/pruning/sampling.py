@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
@@ -28,42 +27,18 @@ def generator_for(seed: int, epoch: int, purpose: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
 
 
-def padded_length(n: int, batch_size: int, world_size: int, *, drop_last: bool) -> int:
-    """Length of an order of `n` samples, so that every rank takes the same number of batches.
-
-    Samples are repeated if the last global batch (of `batch_size` samples per rank) has fewer samples than there are
-    ranks. With `drop_last` the incomplete global batch is cut off instead.
-
-    >>> padded_length(5, 2, 2, drop_last=False), padded_length(5, 3, 2, drop_last=False)
-    (6, 5)
-    """
-    block = whole("batch_size", batch_size, 1) * whole("world_size", world_size, 1)
-    tail = n % block
-    if not drop_last:
-        return n + world_size - tail if 0 < tail < world_size else n
-    if tail == n:
-        raise invalid("batch_size", f"fit into the {n} samples kept, with drop_last", f"{block} over all ranks")
-    return n - tail
-
-
 def steps_in(n: int, *, batch_size: int, world_size: int, drop_last: bool) -> int:
     """Number of batches that every rank takes through `n` samples."""
     block = whole("batch_size", batch_size, 1) * whole("world_size", world_size, 1)
     return n // block if drop_last else -(-n // block)
 
 
-def batch_numbers(order: Tensor, size: int, samples: int) -> NDArray[np.int64]:
-    """In which batch of `size` samples each of all `samples` is; -1 for those that the order does not hold."""
-    numbers = np.full(samples, -1, dtype=np.int64)
-    numbers[order.numpy()] = np.arange(len(order)) // size
-    return numbers
-
-
 class KeptSampler(Sampler[int]):
     """Yields the indices of the current epoch for this rank; made by `pruner.sampler()`.
 
     They are positions `rank`, `rank + world_size`, ... of the global order. So the g-th batches of all ranks together
-    are the g-th batch of one process with the global batch size. If the order has to be longer, it begins anew.
+    are the g-th batch of one process with the global batch size. If the last of these has fewer samples than there are
+    ranks, the order goes on from its beginning; with `drop_last` it ends before an incomplete one.
 
     Each iteration is a fresh pass. The length changes only in `pruner.step()`. There is no `set_epoch`: the epoch is
     the pruner's, so a framework's own counter cannot restart it after a resume.
@@ -86,7 +61,17 @@ class KeptSampler(Sampler[int]):
             rank = distributed.rank()
         if not 0 <= rank < world_size:
             raise invalid("rank", f"lie in 0..{world_size - 1}", rank)
-        return range(rank, padded_length(self.pruner.n_kept, batch_size, world_size, drop_last=drop_last), world_size)
+        length = self.pruner.n_kept
+        block = whole("batch_size", batch_size, 1) * whole("world_size", world_size, 1)
+        tail = length % block
+        if drop_last:
+            if tail == length:
+                rule = f"fit into the {length} samples kept, with drop_last"
+                raise invalid("batch_size", rule, f"{block} over all ranks")
+            length -= tail
+        elif 0 < tail < world_size:
+            length += world_size - tail
+        return range(rank, length, world_size)
 
     def order(self) -> Tensor:
         """All indices of this pass, int64, on the CPU."""

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
 from typing import Literal
@@ -73,6 +73,11 @@ class Rest:
     first: int  # finished epochs before the first draw
     epochs: int  # number of draws
 
+    @property
+    def last(self) -> int:
+        """Finished epochs before the last draw."""
+        return self.first + self.epochs - 1
+
     def after(self, finished: int, rested: int | None = None) -> int:
         """Return how many samples rest in the epoch that follows the `finished`-th.
 
@@ -85,11 +90,6 @@ class Rest:
             missing = max(planned - rested, 0)
         return self.total * (turn + 1) // self.epochs - planned - (-missing // (self.epochs - turn))
 
-    @property
-    def most(self) -> int:
-        """The largest number that rests in one epoch."""
-        return -(-self.total // self.epochs)
-
 
 @dataclass(frozen=True)
 class Quota:
@@ -100,42 +100,77 @@ class Quota:
     asked: int | None = None  # how many have to rest under a budget, all classes together
 
 
-@dataclass(frozen=True)
 class Timetable:
-    """What happens after each epoch, from policy, schedule, final epochs on all data and class floor."""
+    """What happens after each epoch, from policy, schedule, final epochs on all data, class floor and budget.
 
-    sizes: tuple[int, ...]  # of the classes of the full set
-    policy: PruningPolicy | None
-    schedule: Every | None  # None: after every epoch, for a policy that draws anew
-    epochs: int | None
-    anneal: int  # number of final epochs on all data
-    minimum: int  # no class gets smaller than this by pruning
-    rest: Rest | None = None  # under a budget; None: the policy decides
+    Arguments are those of `ConfidencePruner`, and the class sizes of the full set. Under a budget `rest` replaces the
+    policy's rate, so that `floor(budget * n * epochs)` samples are trained on.
+    """
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.policy, PruningPolicy | None):
-            raise invalid("policy", "be a policy such as LowestConfidence(0.1)", repr(self.policy))
-        if not isinstance(self.schedule, Every | None):
-            raise invalid("schedule", "be a schedule such as Every(10, start=40)", repr(self.schedule))
-        if self.policy is None and self.schedule is not None:
-            raise invalid("schedule", "be left out without a policy", self.schedule, "Nothing would ever leave.")
-        if self.policy is not None and self.schedule is None:
-            if not self.policy.redraws:
-                raise invalid("schedule", f"be given with {self.policy}", None, "For example Every(10, start=40).")
-            object.__setattr__(self, "schedule", Every(1))
-        if self.policy is not None and self.rest is None:
-            self.quota(0, self.sizes)
-
-    def warn_if_idle(self, epochs: int, *, stacklevel: int) -> None:
-        """Warn if the schedule starts too late to change anything."""
-        last = epochs - self.anneal - 1
-        if self.schedule is not None and self.schedule.first > last:
+    def __init__(
+        self,
+        sizes: list[int],
+        policy: PruningPolicy | None,
+        schedule: Every | None,
+        epochs: int | None,
+        anneal: float,
+        minimum: int,
+        budget: float,
+    ) -> None:
+        if not isinstance(policy, PruningPolicy | None):
+            raise invalid("policy", "be a policy such as LowestConfidence(0.1)", repr(policy))
+        if not isinstance(schedule, Every | None):
+            raise invalid("schedule", "be a schedule such as Every(10, start=40)", repr(schedule))
+        if policy is None and schedule is not None:
+            raise invalid("schedule", "be left out without a policy", schedule, "Nothing would ever leave.")
+        if policy is not None and schedule is None:
+            if not policy.redraws:
+                raise invalid("schedule", f"be given with {policy}", None, "For example Every(10, start=40).")
+            schedule = Every(1)
+        self.sizes = sizes
+        self.policy = policy
+        self.schedule = schedule
+        self.epochs = epochs
+        self.anneal = anneal_epochs(anneal, epochs)
+        self.minimum = minimum
+        self.rest: Rest | None = None
+        if policy is not None:
+            self.quota(0, sizes)
+        if budget != 1:
+            self.rest = self._resting(budget)
+        if epochs is not None and schedule is not None and schedule.first > epochs - self.anneal - 1:
             warnings.warn(
-                f"the schedule starts after epoch {self.schedule.first}, too late to change anything with "
+                f"the schedule starts after epoch {schedule.first}, too late to change anything with "
                 f"epochs={epochs} and anneal={self.anneal}: no sample will ever leave.",
                 CalibrantWarning,
-                stacklevel=stacklevel + 1,
+                stacklevel=3,
             )
+
+    def _resting(self, budget: float) -> Rest:
+        """Return how many samples rest. Raise if policy, schedule, `anneal` and class floor do not allow it."""
+        share = exact_fraction("budget", budget)
+        policy = self.policy
+        if policy is None:
+            raise invalid("budget", "come with a policy", budget, "All samples in fewer epochs cost less too.")
+        if self.epochs is None:
+            raise invalid("budget", "come with epochs", budget, "Say how many epochs the training will have.")
+        if not policy.free or not policy.redraws:
+            hint = "Use a plan with a free rate, such as unbiased or random."
+            raise invalid("budget", f"be 1 with {policy}, which has a rate of its own", budget, hint)
+        draws = [epoch for epoch in range(1, self.epochs) if self.action(epoch) == "draw"]
+        if not draws:
+            raise invalid("budget", "leave an epoch in which samples rest", f"{self.schedule}, anneal={self.anneal}")
+        samples = sum(self.sizes)
+        full = samples * self.epochs
+        total = full - full * share.numerator // share.denominator
+        most = sum(above_floor(policy.most(self.sizes), self.sizes, self.minimum))
+        if total > most * len(draws):
+            # Rounded up, so that the budget that is named can be met.
+            least = ceil(Fraction(1000 * (full - most * len(draws)), full)) / 1000
+            why = f"at most {most} of {samples} samples rest in {len(draws)} of {self.epochs} epochs"
+            hint = "Let more samples rest, from an earlier epoch, or with a smaller anneal."
+            raise invalid("budget", f"be at least {least:g} with {policy}: {why}", budget, hint)
+        return Rest(total, draws[0], len(draws))
 
     def action(self, finished: int) -> Action:
         """Return what to do after the `finished`-th epoch."""
@@ -146,37 +181,6 @@ class Timetable:
         if not self.policy.redraws:
             return "cut" if self.schedule.due(finished) else "hold"
         return "draw" if finished >= self.schedule.first else "all"
-
-    def with_budget(self, budget: float) -> "Timetable":
-        """Return the timetable with the policy's free rate solved: `floor(budget * n * epochs)` samples are trained on.
-
-        Raise if the policy, the schedule, `anneal` and the class floor do not allow it.
-        """
-        if budget == 1:
-            return self
-        share = exact_fraction("budget", budget)
-        if self.policy is None:
-            raise invalid("budget", "come with a policy", budget, "All samples in fewer epochs cost less too.")
-        if self.epochs is None:
-            raise invalid("budget", "come with epochs", budget, "Say how many epochs the training will have.")
-        if not self.policy.free or not self.policy.redraws:
-            hint = "Use a plan with a free rate, such as unbiased or random."
-            raise invalid("budget", f"be 1 with {self.policy}, which has a rate of its own", budget, hint)
-        draws = [epoch for epoch in range(1, self.epochs) if self.action(epoch) == "draw"]
-        if not draws:
-            raise invalid("budget", "leave an epoch in which samples rest", f"{self.schedule}, anneal={self.anneal}")
-        samples = sum(self.sizes)
-        full = samples * self.epochs
-        rest = Rest(full - full * share.numerator // share.denominator, draws[0], len(draws))
-        most = sum(above_floor(self.policy.most(self.sizes), self.sizes, self.minimum))
-        if rest.most > most:
-            # Rounded up, so that the budget that is named can be met.
-            least = ceil(Fraction(1000 * (full - most * rest.epochs), full)) / 1000
-            why = f"at most {most} of {samples} samples rest in {rest.epochs} of {self.epochs} epochs"
-            hint = "Let more samples rest, from an earlier epoch, or with a smaller anneal."
-            raise invalid("budget", f"be at least {least:g} with {self.policy}: {why}", budget, hint)
-        solved = self.policy.for_budget(Fraction(rest.total, rest.epochs), self.sizes)
-        return replace(self, policy=solved, rest=rest)
 
     def quota(self, finished: int, pool: Sequence[int], *, rested: int | None = None) -> Quota:
         """Return how many samples leave a pool of these class sizes after the `finished`-th epoch.
@@ -212,19 +216,10 @@ class Timetable:
                 "class by class."
             )
 
-    def is_last_draw(self, finished: int) -> bool:
-        """Return whether samples rest under a budget for the last time after the `finished`-th epoch."""
-        return self.rest is not None and finished - self.rest.first == self.rest.epochs - 1
-
-    @property
-    def from_all(self) -> bool:
-        """Whether there is a policy that chooses from the full set."""
-        return self.policy is not None and self.policy.from_all
-
     def pool(self, kept: list[int]) -> list[int]:
         """Return the class sizes of the set that the policy chooses from."""
-        if self.from_all:
-            return list(self.sizes)
+        if self.policy is not None and self.policy.from_all:
+            return self.sizes
         return kept
 
     def sizes_by_epoch(self, epochs: int) -> Iterator[list[int]]:
@@ -234,12 +229,12 @@ class Timetable:
         if self.policy is not None and not self.policy.known_ahead:
             rule = "not depend on scores or batches, to know the steps ahead"
             raise invalid("policy", rule, self.policy, "The steps on all data are an upper bound.")
-        kept = list(self.sizes)
+        kept = self.sizes
         for epoch in range(epochs):
             yield kept
             action = self.action(epoch + 1)
             if action == "all":
-                kept = list(self.sizes)
+                kept = self.sizes
             elif action != "hold":
                 pool = self.pool(kept)
                 leave = self.quota(epoch + 1, pool).leave

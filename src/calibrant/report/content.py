@@ -198,8 +198,7 @@ def _suspects(
     entry: ReportEntry, audit: PruningAudit, names: list[str], *, pictures: bool, data_dir: str | Path | None
 ) -> list[dict[str, Any]]:
     """Samples whose label the model kept contradicting, the most confident contradiction first."""
-    doubtful = np.flatnonzero((audit.predicted >= 0) & (audit.predicted != audit.target) & (audit.excess > 0))
-    doubtful = doubtful[np.argsort(-audit.excess[doubtful], kind="stable")[:_SUSPECTS]]
+    doubtful = audit.suspects(_SUSPECTS)
     samples: Sequence[Sample | None] | None = None
     if entry.run is not None:
         samples = entry.run.training_samples(audit.target, doubtful, data_dir)

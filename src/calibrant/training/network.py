@@ -22,9 +22,6 @@ from calibrant.training.reproducibility import seeded
 from calibrant.training.run_data import SeededItems, TrainingData
 
 _BACKBONE = "backbone"
-# Networks of these libraries come with a statement about their images. torchvision's do, too, but runs of older
-# versions took the data set's normalisation for them, and a recipe means the same for ever.
-_STATE_THEIR_INPUT = ("timm:", "transformers:")
 # Modules that only wrap a network: their name is no part of what a user calls its layers.
 _WRAPPER = "model."
 
@@ -46,7 +43,8 @@ def make_model(recipe: Recipe, data: TrainingData, expected: ModelInput | None =
 
 def choose_input(settings: ModelSection, data: TrainingData) -> ModelInput | None:
     """Size and normalisation that the network gives its images; None if they are the data set's."""
-    if settings.input == "data" or (settings.input == "auto" and not settings.name.startswith(_STATE_THEIR_INPUT)):
+    # Networks of torchvision state their input, too, but `auto` means the data set's in recorded recipes.
+    if settings.input == "data" or (settings.input == "auto" and not settings.name.startswith("timm:")):
         return None
     if isinstance(data.train, SeededItems):  # the user's own datasets
         if settings.input == "model":
@@ -54,11 +52,9 @@ def choose_input(settings: ModelSection, data: TrainingData) -> ModelInput | Non
             raise invalid("model.input", "be auto or data for your own torch datasets", "model", hint)
         return None
     expected = expected_input(settings.name)
-    if expected is None:
-        hint = "Networks of timm:, torchvision: and transformers: state what they expect."
+    if expected is None and settings.input == "model":
+        hint = "Networks of timm: and torchvision: state what they expect."
         raise invalid("model.input", f"be auto or data for {settings.name}", "model", hint)
-    if expected.mean is None or expected.std is None:
-        expected = replace(expected, mean=data.mean, std=data.std)
     return expected
 
 

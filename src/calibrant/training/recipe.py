@@ -148,9 +148,9 @@ class ModelSection(RecipeSection):
     """The network, its first weights, and the parts of it that are trained.
 
     `weights` is a safetensors file. `input` says whose size and normalisation images get: `auto` takes the network's
-    for timm: and transformers:, the data set's for all others. Parts in `freeze`, by the beginning of their names, keep
-    their weights; `backbone` is everything but the last layer. `probe` is the number of epochs, at the start, in which
-    only the last layer is trained. Predictions and the exported file average the logits of these `views` of a picture.
+    for timm:, the data set's for all others. Parts in `freeze`, by the beginning of their names, keep their weights;
+    `backbone` is everything but the last layer. `probe` is the number of epochs, at the start, in which only the last
+    layer is trained. Predictions and the exported file average the logits of these `views` of a picture.
     """
 
     name: str = "tiny"
@@ -245,8 +245,8 @@ class EngineSection(RecipeSection):
 class Recipe(RecipeSection):
     """All settings of one run.
 
-    `budget` is the share of `epochs` times the number of samples that may be trained on: a plan solves its free rate
-    for it, a method without a plan gets fewer epochs.
+    `budget` is the share of `epochs` times the number of samples that may be trained on: it replaces the rate of a
+    plan, and a method without a plan gets fewer epochs.
 
     `balance` says how to make up for rare classes; docs/imbalance.md explains what each way does to confidence.
 

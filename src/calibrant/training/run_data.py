@@ -71,7 +71,7 @@ class TrainingData:
         return len(self.class_names)
 
     @classmethod
-    def make(cls, recipe: Recipe, dataset: Dataset | StreamedDataset) -> "TrainingData":
+    def make(cls, recipe: Recipe, dataset: Dataset) -> "TrainingData":
         """Hold a part of the training images out, stratified and seeded."""
         labels = dataset.train.labels
         rows, validation = split_validation(labels, fraction=recipe.data.validation, seed=recipe.data.split_seed)
@@ -96,7 +96,7 @@ class TrainingData:
         )
 
 
-def _augmentation(recipe: Recipe, dataset: Dataset | StreamedDataset) -> Augmentation | None:
+def _augmentation(recipe: Recipe, dataset: Dataset) -> Augmentation | None:
     if not recipe.data.augment:
         return None
     given: dict[str, Any] = {"crop_padding": recipe.data.crop, "flip": recipe.data.mirror}

@@ -96,9 +96,6 @@ def _content(recipe: str | Path) -> dict[str, Any]:
 def anchored_recipe(recipe: Recipe) -> Recipe:
     """The same with paths that hold from any folder: a run may be resumed from another one than it began in."""
     changes: dict[str, Any] = {"data.name": anchored(recipe.data.name)}
-    source, _, folder = recipe.model.name.partition(":")
-    if source == "transformers" and Path(folder).expanduser().is_dir():
-        changes["model.name"] = f"{source}:{Path(folder).expanduser().resolve()}"
     if recipe.model.weights is not None:
         changes["model.weights"] = str(Path(recipe.model.weights).expanduser().resolve())
     return recipe.changed(changes)

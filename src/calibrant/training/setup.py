@@ -14,7 +14,7 @@ from calibrant.losses.base import balanced_loss
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import methods
 from calibrant.training.batches import Batches, EpochTables, Preparation
-from calibrant.training.data import Dataset, Images, StreamedImages, open_dataset
+from calibrant.training.data import Dataset, Images, StreamedImages, load_dataset
 from calibrant.training.data.dataset import Size
 from calibrant.training.data.spec import own_data
 from calibrant.training.final_weights import BestEpoch
@@ -107,7 +107,7 @@ def load_data(recipe: Recipe, data_dir: str | Path | None, given: Dataset | Torc
         )
     if own_data(recipe.data.name):
         return own_torch_data(recipe.data.name, recipe).prepare(recipe)
-    data = open_dataset(recipe.data.name, data_dir=data_dir, data_path=recipe.engine.data_path)
+    data = load_dataset(recipe.data.name, data_dir=data_dir, data_path=recipe.engine.data_path)
     return TrainingData.make(recipe, data)
 
 

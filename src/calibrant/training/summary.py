@@ -152,8 +152,7 @@ def summarise(
     Everything but `timing` and `environment` follows from the recipe and the data alone: it is the same after any
     number of kills and resumes on the same machine.
     """
-    pruning = setup.pruner.report(suspects=0)
-    policy = repr(setup.pruner.timetable.policy) if setup.plan.pruning is not None else None
+    seen = sum(setup.pruner.kept_by_epoch)
     validated = [{"epoch": line["epoch"], **line["validation"]} for line in log if "validation" in line]
     full = setup.pruner.samples * recipe.epochs
     concurrent = os.environ.get(CONCURRENT_RUNS, "")
@@ -164,16 +163,15 @@ def summarise(
         "per_class": evaluate_classes(predictions["test"]).to_dict()["classes"],
         "calibration": calibration,
         "best_validation": max(validated, key=lambda line: line["accuracy"], default=None),
-        "samples_seen": pruning.seen,
+        "samples_seen": seen,
         "samples_full": full,
         # Forward passes that were made for scores alone, apart from what was trained on.
         "samples_scored": sum(line.get("samples_scored", 0) for line in log),
-        "seen_share": pruning.seen / full,
+        "seen_share": seen / full,
         "flops": sum(line["flops"] for line in log),
         # Of the recipe without pruning and with every epoch at full size.
         "flops_full": full * FLOPS_PER_GRADIENT * setup.forward_flops[setup.full_size],
         "epochs": setup.recipe.epochs,
-        "policy": policy,
         "steps_mode": setup.mode,
         "data_path": setup.data_path,
         "timing": {

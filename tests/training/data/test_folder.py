@@ -9,7 +9,7 @@ from PIL import Image
 
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.training import default_recipe
-from calibrant.training.data import Augmentation, extent_of, load_dataset, open_dataset
+from calibrant.training.data import Augmentation, extent_of, load_dataset
 
 
 @pytest.fixture
@@ -125,14 +125,14 @@ def test_classes_named_like_characters_are_not_mirrored(tmp_path, picture, class
         for index in range(2):
             picture(f"mine/{name}/{index}.png")
     data = f"folder:{tmp_path / 'mine'}"
-    for found in (load_dataset(data), open_dataset(data, data_path="stream"), extent_of(data)):
+    for found in (load_dataset(data), load_dataset(data, data_path="stream"), extent_of(data)):
         assert found.augmentation == Augmentation(flip=False)
     recipe = default_recipe(data)
     assert recipe.data.mirror is None  # the set's own
     assert recipe.reasons["data.mirror"] == "no, the classes are named like digits or letters"
     for index in range(2):
         picture(f"mine/cat/{index}.png")
-    for found in (load_dataset(data), open_dataset(data, data_path="stream"), extent_of(data)):
+    for found in (load_dataset(data), load_dataset(data, data_path="stream"), extent_of(data)):
         assert found.augmentation == Augmentation()
 
 

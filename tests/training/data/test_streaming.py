@@ -8,7 +8,7 @@ from PIL import Image
 
 from calibrant.errors import InvalidInput
 from calibrant.training.data import folder as module
-from calibrant.training.data import load_dataset, open_dataset
+from calibrant.training.data import load_dataset
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def photographs(tmp_path, generator):
 @pytest.mark.parametrize("options", ["?size=16", "?size=16&fit=crop", "?size=16&fit=pad", "?size=8&colour=grey"])
 def test_streams_what_loading_gives(photographs, options):
     name = f"folder:{photographs}{options}"
-    loaded, streamed = load_dataset(name), open_dataset(name, data_path="stream")
+    loaded, streamed = load_dataset(name), load_dataset(name, data_path="stream")
     assert (streamed.mean, streamed.std) == (loaded.mean, loaded.std)
     assert (streamed.image_shape, streamed.class_names) == (loaded.image_shape, loaded.class_names)
     for split in ("train", "test"):
@@ -62,15 +62,15 @@ def test_auto_streams_what_takes_more_than_half_of_the_memory(photographs, monke
     name, needed = f"folder:{photographs}?size=16", 20 * 3 * 16 * 16
     for memory, streams in ((2 * needed, False), (2 * needed - 1, True), (0, False)):
         monkeypatch.setattr("calibrant.training.data.load.pixel_memory", lambda memory=memory: memory)
-        opened = open_dataset(name)
+        opened = load_dataset(name, data_path="auto")
         assert isinstance(opened, module.StreamedDataset) == streams
         assert opened.reason.startswith("stream," if streams else "in memory,")
         assert "GB of pixels" in opened.reason
     monkeypatch.setattr("calibrant.training.data.load.pixel_memory", lambda: 1)
-    assert open_dataset(name, data_path="loader").train.images.shape == (16, 3, 16, 16)
-    assert open_dataset("digits").reason == ""
+    assert load_dataset(name, data_path="loader").train.images.shape == (16, 3, 16, 16)
+    assert load_dataset("digits", data_path="auto").reason == ""
     with pytest.raises(InvalidInput, match="be folder:DIR to be streamed, got 'digits'"):
-        open_dataset("digits", data_path="stream")
+        load_dataset("digits", data_path="stream")
 
 
 def test_statistics_of_a_large_set_come_from_a_sample(photographs, monkeypatch):
@@ -80,7 +80,7 @@ def test_statistics_of_a_large_set_come_from_a_sample(photographs, monkeypatch):
     monkeypatch.setattr(
         module.Decoder, "__call__", lambda self, picture: read.append(picture.path) or real(self, picture)
     )
-    streamed = open_dataset(f"folder:{photographs}?size=16", data_path="stream")
+    streamed = load_dataset(f"folder:{photographs}?size=16", data_path="stream")
     # The first picture, for the shape, and every fourth of the sixteen to train on, in the order that threads take.
     assert sorted(map(str, read[1:])) == sorted(streamed.train.ids[::4])
 
@@ -91,13 +91,13 @@ def test_grey_and_colour(tmp_path, generator, monkeypatch):
         for index in range(5):
             Image.fromarray(generator.integers(0, 256, (6, 6), dtype=np.uint8)).save(tmp_path / name / f"{index}.png")
     name = f"folder:{tmp_path}"
-    assert open_dataset(name, data_path="stream").image_shape == (1, 6, 6)
-    assert open_dataset(f"{name}?colour=rgb", data_path="stream").image_shape == (3, 6, 6)
-    grey = open_dataset(name, data_path="stream")
+    assert load_dataset(name, data_path="stream").image_shape == (1, 6, 6)
+    assert load_dataset(f"{name}?colour=rgb", data_path="stream").image_shape == (3, 6, 6)
+    grey = load_dataset(name, data_path="stream")
     position = next(row for row, path in enumerate(grey.train.ids) if path == "b/4.png" or row == 7)
     path = tmp_path / grey.train.ids[position]
     Image.fromarray(generator.integers(0, 256, (6, 6, 3), dtype=np.uint8)).save(path)
-    assert open_dataset(name, data_path="stream").image_shape == (3, 6, 6)
+    assert load_dataset(name, data_path="stream").image_shape == (3, 6, 6)
     # Only a sample is looked at: a colour picture beside it is refused by name when it is met.
     with pytest.raises(InvalidInput, match=rf"{path.name} must be grey .*\?colour=rgb"):
         grey.train[position]
@@ -108,7 +108,7 @@ def test_pictures_of_another_size_are_a_fault(tmp_path, generator):
         (tmp_path / name).mkdir()
         for index in range(2):
             Image.fromarray(generator.integers(0, 256, (6, 5), dtype=np.uint8)).save(tmp_path / name / f"{index}.png")
-    streamed = open_dataset(f"folder:{tmp_path}", data_path="stream")
+    streamed = load_dataset(f"folder:{tmp_path}", data_path="stream")
     Image.fromarray(np.zeros((9, 9), np.uint8)).save(tmp_path / streamed.train.ids[1])
     with pytest.raises(InvalidInput, match="have one size, 5x6"):
         streamed.train[1]
@@ -117,7 +117,7 @@ def test_pictures_of_another_size_are_a_fault(tmp_path, generator):
 def test_unreadable_pictures_are_refused(photographs):
     for path in (photographs / "cat/3.jpg", photographs / "dog/7.jpg"):
         path.write_bytes(path.read_bytes()[:200])
-    for make in (load_dataset, partial(open_dataset, data_path="stream")):
+    for make in (load_dataset, partial(load_dataset, data_path="stream")):
         with pytest.raises(
             InvalidInput, match=r"/\d.jpg cannot be read as an image .* 'calibrant data check' names all"
         ):
@@ -127,13 +127,13 @@ def test_unreadable_pictures_are_refused(photographs):
 def test_a_folder_without_one_readable_picture_is_refused(photographs):
     for path in photographs.rglob("*.jpg"):
         path.write_bytes(b"")
-    for make in (load_dataset, partial(open_dataset, data_path="stream")):
+    for make in (load_dataset, partial(load_dataset, data_path="stream")):
         with pytest.raises(InvalidInput):
             make(f"folder:{photographs}?size=16")
 
 
 def test_a_part_goes_to_another_process(photographs):
-    part = open_dataset(f"folder:{photographs}?size=16", data_path="stream").train
+    part = load_dataset(f"folder:{photographs}?size=16", data_path="stream").train
     copy = pickle.loads(pickle.dumps(part))
     assert torch.equal(copy[2][0], part[2][0])
     (photographs / part.ids[2]).unlink()
@@ -146,5 +146,5 @@ def test_small_files_with_far_more_pixels_are_refused_unless_they_are_resized(tm
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("L", (2000, 2000)).save(tmp_path / f"{name}.png")
     with pytest.raises(InvalidInput, match=r"Add \?size=64"):
-        open_dataset(f"folder:{tmp_path}", data_path="stream")
-    assert open_dataset(f"folder:{tmp_path}?size=8", data_path="stream").image_shape == (1, 8, 8)
+        load_dataset(f"folder:{tmp_path}", data_path="stream")
+    assert load_dataset(f"folder:{tmp_path}?size=8", data_path="stream").image_shape == (1, 8, 8)

@@ -23,7 +23,7 @@ PAPER = (
 )
 BEYOND = (
     *("flsd+h+random", "flsd+h+unbiased", "nll+unbiased", "fl+h", "fl+h+unbiased", "fl+unbiased"),
-    *("flsd+p", "flsd+p-ema", "flsd+h+highest", "dual-focal", "mbls", "bsce-gra", "adafocal"),
+    *("flsd+p", "flsd+p-ema", "flsd+h+highest", "bsce-gra", "adafocal"),
 )
 
 
@@ -64,10 +64,8 @@ EXPECTED = {
     "fl+h+unbiased": losses.Focal(2.0) + 10 * HUBER,
     "fl+unbiased": losses.Focal(0.25),
     "nll+unbiased": losses.CrossEntropy(),
-    "dual-focal": losses.DualFocal(5.0),
     "bsce-gra": losses.BSCEGRA(2.0),
     "adafocal": losses.AdaFocal(15),
-    "mbls": losses.CrossEntropy() + 0.1 * losses.LogitMargin(10.0),
 }
 
 
@@ -130,10 +128,6 @@ def test_the_papers_numbers(data, model, expected):
     assert "scaled_from_epochs" not in plan.settings
 
 
-def test_dual_focal_on_tiny_imagenet():
-    assert methods.resolve("dual-focal", data="tiny-imagenet").settings == {"gamma": 2.3}
-
-
 @pytest.mark.parametrize("name", methods.names())
 def test_settings_are_json_and_each_has_a_source(name):
     plan = methods.resolve(name, data="cifar100", model="resnet32", epochs=10)
@@ -194,7 +188,7 @@ def test_pruning_starts_at_the_first_drop_of_the_learning_rate(given, first_drop
 def test_scoring_reaches_the_pruner():
     plan = methods.resolve("flsd+h+p-ema", data="cifar10", readmit=True, scoring="resting")
     assert plan.pruning["policy"] == LowestConfidence(0.2, readmit=True)
-    assert ConfidencePruner([0, 1] * 50, epochs=160, **plan.pruning).timetable.from_all
+    assert ConfidencePruner([0, 1] * 50, epochs=160, **plan.pruning).timetable.policy.from_all
     assert "forward pass" in methods.describe("flsd+h+p-ema").settings["scoring"].source
 
 

@@ -12,7 +12,7 @@ def test_names():
     ("name", "arguments", "message"),
     [
         ("resnet23", {}, "model must be a known network, got 'resnet23'. Did you mean 'resnet32'"),
-        ("vgg", {}, "Known: resnet32, resnet50, tiny, torchvision:NAME, timm:NAME, transformers:PATH, module:factory"),
+        ("vgg", {}, "Known: resnet32, resnet50, tiny, torchvision:NAME, timm:NAME, module:factory"),
         ("tiny", {"n_classes": 1}, "n_classes must"),
         ("tiny", {"image_shape": (8, 8)}, r"image_shape must be \(channels, height, width\)"),
         ("tiny", {"image_shape": (0, 8, 8)}, "each at least 1"),

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from calibrant.errors import InvalidInput
-from calibrant.training.models import build_model
-from calibrant.training.models.libraries import replace_head
+from calibrant.training.models import ModelInput, build_model
+from calibrant.training.models.libraries import cover, replace_head
 
 OWN = """
 from torch import nn
@@ -144,27 +144,18 @@ def test_torchvision_networks_get_a_new_head_and_asked_weights(torchvision):
     assert torchvision == [("resnet18", None), ("resnet50", "DEFAULT")]
 
 
-def test_weights_that_cannot_be_downloaded_give_the_reason_and_the_way(torchvision, monkeypatch, tmp_path):
+def test_weights_that_cannot_be_downloaded_give_the_reason_and_the_way(torchvision, monkeypatch):
     def get_model(name, weights=None):
         raise URLError("Name or service not known")
 
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    models = sys.modules["torchvision"].models
-    one = SimpleNamespace(url="https://example.org/resnet18-f37072fd.pth")
-    monkeypatch.setattr(models, "get_model", get_model)
-    monkeypatch.setattr(
-        models, "get_model_weights", lambda name: SimpleNamespace(__members__={"DEFAULT": one}, DEFAULT=one)
-    )
+    monkeypatch.setattr(sys.modules["torchvision"].models, "get_model", get_model)
     with pytest.raises(InvalidInput) as caught:
         build("torchvision:resnet18?weights=DEFAULT")
     message = str(caught.value)
-    assert f"the weights DEFAULT of torchvision:resnet18 could not be read from {tmp_path}" in message
-    assert "URLError" in message
+    assert "torchvision:resnet18?weights=DEFAULT cannot be made (URLError" in message
     assert "Name or service not known" in message
-    assert "Put https://example.org/resnet18-f37072fd.pth there, or leave weights out." in message
+    assert "Give a .safetensors file as model.weights instead." in message
     assert "\n" not in message
-    with pytest.raises(URLError):  # of the network itself, not of its weights
-        build("torchvision:resnet18")
 
 
 def test_side_heads_are_dropped(torchvision, monkeypatch):
@@ -190,6 +181,24 @@ def test_a_grey_image_is_shown_to_torchvision_networks_in_three_channels(torchvi
     torch.testing.assert_close(model(image), model.model(image.repeat(1, 3, 1, 1)))
     with pytest.raises(InvalidInput, match="have 1 or 3 channels, got 2"):
         build_model("torchvision:resnet18", n_classes=2, image_shape=(2, 8, 8))
+
+
+def test_images_get_the_size_and_the_normalisation_that_a_network_expects(torchvision):
+    def make(channels, expected=None):
+        torch.manual_seed(1)
+        shape = (channels, 16, 16)
+        return build_model("torchvision:resnet18", n_classes=3, image_shape=shape, expected=expected).eval()
+
+    expected = ModelInput((16, 16), (0.5, 0.4, 0.3), (0.2, 0.25, 0.5))
+    fitted, plain = make(3, expected), make(3)
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (expected.mean, expected.std))
+    images = torch.rand(4, 3, 16, 16)
+    torch.testing.assert_close(fitted(images), plain((images - mean) / std))
+    # Larger, not square: the middle of what covers the input. Grey: three channels, each with its own numbers.
+    wide = torch.rand(2, 3, 24, 40)
+    torch.testing.assert_close(fitted(wide), fitted(cover(wide, (16, 16))))
+    one = torch.rand(2, 1, 16, 16)
+    torch.testing.assert_close(make(1, expected)(one), plain((one.repeat(1, 3, 1, 1) - mean) / std))
 
 
 @pytest.mark.parametrize(

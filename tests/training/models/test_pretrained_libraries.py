@@ -5,8 +5,6 @@ tests are left out; `tests/training/models/test_external.py` tests the same code
 pytest -q tests/training/models/test_pretrained_libraries.py
 """
 
-import re
-
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -121,15 +119,10 @@ def test_weights_that_are_neither_here_nor_to_be_had_give_the_true_reason_in_one
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # nobody answers there
     name, file = "torchvision:resnet18?weights=DEFAULT", "resnet18-f37072fd.pth"
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(InvalidInput, match=r"DEFAULT cannot be made \(URLError: .*\)\. Give a \.safetensors"):
         build_model(name, n_classes=3, image_shape=(3, 64, 64))
-    assert re.fullmatch(
-        rf"the weights DEFAULT of torchvision:resnet18 could not be read from {tmp_path}/hub/checkpoints, nor "
-        rf"downloaded there \(URLError: .*\)\. Put https://\S+/{file} there, or leave weights out\.",
-        str(caught.value),
-    )
     for content in (b"", b"no weights", b"PK\x03\x04"):
         (tmp_path / "hub/checkpoints" / file).write_bytes(content)
-        with pytest.raises(InvalidInput, match=r"could not be read from .*, or leave weights out\.$") as caught:
+        with pytest.raises(InvalidInput, match="cannot be made") as caught:
             build_model(name, n_classes=3, image_shape=(3, 64, 64))
         assert "\n" not in str(caught.value)

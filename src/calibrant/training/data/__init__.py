@@ -10,7 +10,7 @@ from calibrant.training.data.dataset import (
     split_validation,
 )
 from calibrant.training.data.folder import StreamedDataset, StreamedImages
-from calibrant.training.data.load import check_dataset, extent_of, load_dataset, open_dataset
+from calibrant.training.data.load import check_dataset, extent_of, load_dataset
 from calibrant.training.data.public_sets import data_dirs, fetch_dataset, list_datasets
 
 __all__ = [
@@ -28,6 +28,5 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "normalise",
-    "open_dataset",
     "split_validation",
 ]

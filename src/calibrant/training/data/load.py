@@ -16,14 +16,16 @@ from calibrant.training.data.dataset import (
     channel_statistics,
     held_out_of,
 )
-from calibrant.training.data.folder import Listing, StreamedDataset, list_folder, load_folder, stream_folder
+from calibrant.training.data.folder import Listing, list_folder, load_folder, stream_folder
 from calibrant.training.data.formats import read_arrays, read_public
 from calibrant.training.data.pictures import Unreadable, decoded, pixel_memory
 from calibrant.training.data.public_sets import CATALOGUE, PublicSet, Source, data_dirs, locate
 from calibrant.training.data.spec import Spec, parse_spec
 
 
-def load_dataset(spec: str, *, data_dir: str | Path | None = None, progress: Progress | None = None) -> Dataset:
+def load_dataset(
+    spec: str, *, data_dir: str | Path | None = None, data_path: str = "memory", progress: Progress | None = None
+) -> Dataset:
     """Read an image set.
 
     Args:
@@ -31,6 +33,8 @@ def load_dataset(spec: str, *, data_dir: str | Path | None = None, progress: Pro
             `folder:DIR?size=64` to resize.
         data_dir: Folder to look in first for a public set, before `CALIBRANT_DATA` and the user's cache. Nothing is
             downloaded here.
+        data_path: `stream` leaves the pictures of a folder on disk until they are needed; `auto` does so if their
+            pixels take more than half of the memory; anything else loads them.
         progress: Called with the amount done and the total if reading takes long.
 
     >>> dataset = load_dataset("digits")
@@ -38,14 +42,32 @@ def load_dataset(spec: str, *, data_dir: str | Path | None = None, progress: Pro
     (1198, 599, 10, (1, 8, 8))
     """
     parsed = parse_spec(spec)
+    if parsed.kind == "folder" and parsed.path:
+        return _read_folder(list_folder(parsed), data_path, progress)
+    if data_path == "stream":
+        raise invalid("data", "be folder:DIR to be streamed", repr(spec))
     if entry := public_set(parsed):
         return read_public(entry, find_named(entry.name, data_dir=data_dir), parsed.size(), progress)
     if parsed.kind == "arrays" and parsed.path:
         parsed.allow()
         return _load_arrays(Path(parsed.path).expanduser())
-    if parsed.kind == "folder" and parsed.path:
-        return load_folder(list_folder(parsed), progress=progress)
     raise invalid("data", "name a known set", repr(spec), _hint(spec))
+
+
+def _read_folder(listing: Listing, data_path: str, progress: Progress | None) -> Dataset:
+    if data_path == "stream":
+        return stream_folder(listing)
+    if data_path != "auto":
+        return load_folder(listing, progress=progress)
+    pixels = len(listing.pictures) * math.prod(listing.size())
+    needed, memory = pixels * listing.decoder.most_channels, pixel_memory()
+    sizes = f"{needed / 1e9:,.1f} GB of pixels, {memory / 1e9:,.1f} GB of memory"
+    # Half, because the images of a part are copied out of those of all.
+    if memory and needed > memory / 2:
+        reason = f"stream, pictures are decoded as they are needed: {sizes}"
+        return replace(stream_folder(listing), reason=reason)
+    reason = f"in memory, pictures were decoded once: {sizes}"
+    return replace(load_folder(listing, progress=progress), reason=reason)
 
 
 def _hint(text: str) -> str:
@@ -90,36 +112,6 @@ def _load_arrays(path: Path) -> Dataset:
         names = tuple(str(label) for label in range(n_classes))
     mean, std = channel_statistics(channel_histogram(train.images))
     return Dataset(path.stem, train, test, names, mean, std, Augmentation(), origin=str(path))
-
-
-def open_dataset(
-    spec: str, *, data_dir: str | Path | None = None, data_path: str = "auto"
-) -> Dataset | StreamedDataset:
-    """Load a set into memory, or stream it: `auto` streams a folder whose pixels take more than half of the memory.
-
-    Args:
-        spec: As for `load_dataset`.
-        data_dir: As for `load_dataset`.
-        data_path: `stream` or `auto`; anything else loads.
-    """
-    parsed = parse_spec(spec)
-    is_folder = parsed.kind == "folder" and parsed.path
-    if data_path == "stream" and not is_folder:
-        raise invalid("data", "be folder:DIR to be streamed", repr(spec))
-    if data_path not in ("auto", "stream") or not is_folder:
-        return load_dataset(spec, data_dir=data_dir)
-    listing = list_folder(parsed)
-    if data_path == "stream":
-        return stream_folder(listing)
-    pixels = len(listing.pictures) * math.prod(listing.size())
-    needed, memory = pixels * listing.decoder.most_channels, pixel_memory()
-    sizes = f"{needed / 1e9:,.1f} GB of pixels, {memory / 1e9:,.1f} GB of memory"
-    # Half, because the images of a part are copied out of those of all.
-    if memory and needed > memory / 2:
-        reason = f"stream, pictures are decoded as they are needed: {sizes}"
-        return replace(stream_folder(listing), reason=reason)
-    reason = f"in memory, pictures were decoded once: {sizes}"
-    return replace(load_folder(listing), reason=reason)
 
 
 # the size of a set ----------------------------------------------------------------------------------------------------

@@ -13,11 +13,9 @@ from typing import Any
 from calibrant import losses
 from calibrant.losses import Loss
 from calibrant.pruning import (
-    EasyHard,
     HighestConfidence,
     InfoBatch,
     LowestConfidence,
-    OrderDP,
     PruningPolicy,
     RandomSubset,
     Selective,
@@ -65,7 +63,7 @@ class Plan:
 class Part:
     """A summand of a loss or a way to prune: in words, the settings it reads, how it is made from them.
 
-    `free` is the setting that a budget solves for; empty if there is none.
+    `free` is the setting that a budget replaces; empty if there is none.
     """
 
     text: str
@@ -142,8 +140,6 @@ _SETTINGS: dict[str, Setting] = {
     "mmce_weight": Setting(0.016, "Mukhoti et al. 2020: 2, over their batch of 128; 2 itself ruins CIFAR-10 here"),
     "mmce_width": Setting(0.4, "Kumar et al. 2018"),
     "entropy_weight": Setting(0.1, "Pereyra et al. 2017"),
-    "margin_weight": Setting(0.1, "Liu et al. 2022"),
-    "margin": Setting(10.0, "Liu et al. 2022"),
     "huber_alpha": Setting(0.005, f"{_PAPER}, all data sets"),
     "huber_kind": Setting("huber", "the paper's formula; 'smooth-l1' is the other reading, 1/alpha times as strong"),
     "huber_weight": Setting(
@@ -198,12 +194,8 @@ _SETTINGS: dict[str, Setting] = {
     "drop": Setting(0.5, _MEASURED),
     "weights": Setting("full", "every sample's expected weight is 1; 'mean' and 'none' are candidates"),
     "ratio": Setting(0.5, "Qin et al. 2024"),
-    "pool": Setting(0.8, "Jin et al. 2026, their script for CIFAR-100"),
     "power": Setting(1.0, "Jiang et al. 2019: half of all samples train, as a rule"),
     "by": Setting("rank", "Jiang et al. 2019; 'error' is ours"),
-    "top": Setting(0.75, "ours: with the pool 60 % train"),
-    "easy": Setting(0.9, "ours, not yet measured"),
-    "hard": Setting(0.0, "ours, not yet measured: 0 lets the learned rest alone"),
     "anneal": Setting(0.0, f"{_PAPER}: none"),
     "minimum_per_class": Setting(1, "no class is emptied"),
 }
@@ -240,7 +232,6 @@ TERMS: dict[str, Part] = {
     "ls": _term("NLL with smoothed labels", losses.CrossEntropy, label_smoothing="label_smoothing"),
     "fl": _term("Focal(gamma)", losses.Focal, gamma="gamma"),
     "flsd": _term("FLSD-53", losses.SampleDependentFocal, gamma_low="gamma_low", gamma_high="gamma_high"),
-    "dual-focal": _term("DualFocal(gamma)", losses.DualFocal, gamma="gamma"),
     "bsce-gra": _term("BSCE-GRA", losses.BSCEGRA, gamma="bsce_gamma"),
     "adafocal": _term(
         "AdaFocal",
@@ -255,8 +246,7 @@ TERMS: dict[str, Part] = {
     "mdca": _term("mdca_weight * MDCA", losses.MDCA, "mdca_weight"),
     "mmce": _term("mmce_weight * MMCE", losses.MMCE, "mmce_weight", width="mmce_width"),
     "entropy": _term("entropy_weight * negative entropy", losses.EntropyPenalty, "entropy_weight"),
-    "margin": _term("margin_weight * LogitMargin(margin)", losses.LogitMargin, "margin_weight", margin="margin"),
-    "huber": _term(
+    "h": _term(
         "huber_weight * Huber(mean confidence - accuracy)",
         losses.HuberCalibration,
         "huber_weight",
@@ -265,8 +255,8 @@ TERMS: dict[str, Part] = {
     ),
 }
 
-ADDED = {"h": "huber", "dca": "dca", "mdca": "mdca", "mmce": "mmce", "entropy": "entropy", "margin": "margin"}
-"""What may be added to a loss, as it is written in a method's name; every other entry of `TERMS` is a loss."""
+ADDED = ("h", "dca", "mdca", "mmce", "entropy")
+"""What may be added to a loss; every other entry of `TERMS` is a loss."""
 
 _ALWAYS = ("start", "ema", "anneal", "minimum_per_class")
 
@@ -306,16 +296,6 @@ PRUNING: dict[str, Part] = {
         InfoBatch,
         _settings("ratio", "weights", *_ALWAYS) | _UNSCORED | _QIN,
     ),
-    "easy-hard": _plan(
-        "a random part of those above a threshold, and of the hopeless, rests; the others of these weigh more",
-        EasyHard,
-        _settings("ratio", "easy", "hard", "weights", *_ALWAYS) | _DRAWS,
-    ),
-    "orderdp": _plan(
-        "the largest losses of a random pool train, drawn anew each epoch",
-        OrderDP,
-        _settings("pool", "top", *_ALWAYS) | _UNSCORED | _NO_ANNEAL,
-    ),
     "selective": _plan(
         "the larger its last loss, the likelier a sample trains, drawn anew each epoch",
         Selective,
@@ -341,7 +321,6 @@ _FL_2 = {"gamma": Setting(2.0, _MEASURED), "huber_weight": Setting(10.0, _MEASUR
 # is left to do, and no Huber term. Chosen on validation: results/README.md. The name gives loss and pruning alone; what
 # was measured is the recipe with that schedule.
 _FL_QUARTER = {"gamma": Setting(0.25, f"{_MEASURED} by recipes/cifar10-resnet32-sixty-percent.toml")}
-_TAO = {"gamma": Setting(5.0, "Tao et al. 2023, CIFAR with ResNet-50", {(_TINY, None): (2.3, "Tao et al. 2023")})}
 
 METHODS: dict[str, Method] = {
     # The paper's columns.
@@ -354,23 +333,21 @@ METHODS: dict[str, Method] = {
     "flsd": _row(("flsd",), "Mukhoti et al. 2020"),
     "fl+mdca": _row(("fl", "mdca"), "Hebbalaguppe et al. 2022", settings=_GAMMA_1),
     "entropy": _row(("nll", "entropy"), "Pereyra et al. 2017"),
-    "flsd+h": _row(("flsd", "huber"), _PAPER),
-    "flsd+h+p": _row(("flsd", "huber"), _PAPER, "p"),
-    "flsd+h+p-ema": _row(("flsd", "huber"), _PAPER, "p-ema"),
+    "flsd+h": _row(("flsd", "h"), _PAPER),
+    "flsd+h+p": _row(("flsd", "h"), _PAPER, "p"),
+    "flsd+h+p-ema": _row(("flsd", "h"), _PAPER, "p-ema"),
     # The paper's component ablation, which its print leaves out, and its controls.
     "flsd+p": _row(("flsd",), f"{_PAPER}, ablation", "p"),
     "flsd+p-ema": _row(("flsd",), f"{_PAPER}, ablation", "p-ema"),
-    "flsd+h+highest": _row(("flsd", "huber"), "control", "highest"),
-    "flsd+h+random": _row(("flsd", "huber"), "control", "random"),
+    "flsd+h+highest": _row(("flsd", "h"), "control", "highest"),
+    "flsd+h+random": _row(("flsd", "h"), "control", "random"),
     # Ours: the paper's score and term, without the bias.
-    "flsd+h+unbiased": _row(("flsd", "huber"), "ours", "unbiased"),
-    "fl+h": _row(("fl", "huber"), "ours", settings=_FL_2),
-    "fl+h+unbiased": _row(("fl", "huber"), "ours", "unbiased", {**_FL_2, **_SIXTY}),
+    "flsd+h+unbiased": _row(("flsd", "h"), "ours", "unbiased"),
+    "fl+h": _row(("fl", "h"), "ours", settings=_FL_2),
+    "fl+h+unbiased": _row(("fl", "h"), "ours", "unbiased", {**_FL_2, **_SIXTY}),
     "fl+unbiased": _row(("fl",), "ours, with averaged weights", "unbiased", {**_FL_QUARTER, **_SIXTY}),
     "nll+unbiased": _row(("nll",), "ours", "unbiased"),
     # Later work.
-    "dual-focal": _row(("dual-focal",), "Tao et al. 2023", settings=_TAO),
-    "mbls": _row(("nll", "margin"), "Liu et al. 2022"),
     "bsce-gra": _row(("bsce-gra",), "Lin et al. 2025"),
     "adafocal": _row(("adafocal",), "Ghosh et al. 2022"),
 }
@@ -383,7 +360,7 @@ def names() -> tuple[str, ...]:
 
 def parts() -> dict[str, tuple[str, ...]]:
     """What names are composed of beside the rows: terms and plans."""
-    return {"terms": tuple(ADDED), "plans": tuple(PRUNING)}
+    return {"terms": ADDED, "plans": tuple(PRUNING)}
 
 
 def is_plain(name: str) -> bool:

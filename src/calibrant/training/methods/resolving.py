@@ -62,8 +62,8 @@ def resolve(
             200 on CIFAR-100, 100 elsewhere in the paper, 160 for any other data) and scaled in proportion for another.
         first_drop: The epoch after which the learning rate first drops, for `start = "first-drop"`; None for a schedule
             without a drop. By default that of the paper's schedule for the data set.
-        budget: Share of all sample updates that the plan may make. Below 1 the pruner solves for the plan's free rate,
-            which is no setting then. A method without a plan is not changed: `Recipe.within_budget` gives it fewer
+        budget: Share of all sample updates that the plan may make. Below 1 it replaces the plan's rate, which is no
+            setting then. A method without a plan is not changed: `Recipe.within_budget` gives it fewer
             epochs.
         **overrides: Any of the method's settings.
 
@@ -105,7 +105,7 @@ def _check_budget(name: str, method: Method, budget: float, overrides: Mapping[s
         hint = "Use a plan with a free rate, such as unbiased or random."
         raise invalid("budget", f"be 1 with {name}, whose plan has a rate of its own", budget, hint)
     if free in overrides:
-        raise invalid(free, "be left out with a budget, which solves for it", overrides[free])
+        raise invalid(free, "be left out with a budget, which replaces it", overrides[free])
 
 
 def _like(key: str, value: Any, example: Value) -> Value:
@@ -235,7 +235,7 @@ def _addition(name: str, addition: str) -> Part:
     if ":" in addition:
         return _own_part(addition)
     if addition in ADDED:
-        return TERMS[ADDED[addition]]
+        return TERMS[addition]
     if addition in PRUNING:
         return PRUNING[addition]
     if is_plain(addition):

@@ -18,8 +18,6 @@ from calibrant.training.models.libraries import (
     timm_model,
     torchvision_input,
     torchvision_model,
-    transformers_input,
-    transformers_model,
 )
 from calibrant.training.models.resnet import Tiny, resnet32, resnet50
 
@@ -28,7 +26,6 @@ _MODELS = {"resnet32": resnet32, "resnet50": resnet50, "tiny": Tiny}
 _LIBRARIES = {
     "torchvision": (torchvision_model, torchvision_input),
     "timm": (timm_model, timm_input),
-    "transformers": (transformers_model, transformers_input),
 }
 SMALLEST_SIDE = 4
 
@@ -77,7 +74,7 @@ def model_names() -> tuple[str, ...]:
 
 
 def expected_input(name: str) -> ModelInput | None:
-    """What the library of a network says about its images; None for networks of ours and of the user's.
+    """What the library of a network says about its images; None if it says nothing, and for other networks.
 
     >>> expected_input("resnet32")
     """
@@ -100,9 +97,8 @@ def build_model(
 
     Args:
         name: One of `model_names()`; `torchvision:NAME` or `timm:NAME`, with `?weights=DEFAULT` or
-            `?weights=pretrained` behind it for weights from the library's cache; `transformers:PATH`, a folder with
-            its weights; or `package.module:factory`, called as `factory(n_classes=..., image_shape=...)`. The last
-            layer of a library's network is always a new one.
+            `?weights=pretrained` behind it for weights from the library's cache; or `package.module:factory`, called
+            as `factory(n_classes=..., image_shape=...)`. The last layer of a library's network is always a new one.
         n_classes: Number of outputs, at least 2.
         image_shape: Channels, height and width of an image.
         weights: A safetensors file to start from. Its head is used if it fits.
@@ -147,7 +143,7 @@ def _foreign(name: str, n_classes: int, image_shape: tuple[int, int, int], *, pr
     """A network of a library, or of the user's own."""
     source, colon, rest = name.partition(":")
     if not colon:
-        sources = ["torchvision:NAME", "timm:NAME", "transformers:PATH", "module:factory"]
+        sources = ["torchvision:NAME", "timm:NAME", "module:factory"]
         raise invalid("model", "be a known network", repr(name), did_you_mean(name, [*model_names(), *sources]))
     if source in _LIBRARIES:
         return _LIBRARIES[source][0](rest, n_classes=n_classes, pretrained=pretrained)

@@ -1,13 +1,11 @@
-"""Networks of torchvision, timm and Hugging Face's transformers, from what is installed and from local files.
+"""Networks of torchvision and timm with a new last layer, and weights from safetensors files.
 
-transformers never downloads anything here; torchvision and timm read the library's cache, and fill it if they can.
+Both libraries read named weights from their cache, and fill it if they can.
 """
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from logging import ERROR
 from pathlib import Path
 from pickle import UnpicklingError  # only the error that torch raises on a damaged file
 from typing import Any
@@ -17,31 +15,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from calibrant.errors import InvalidInput, at_level, did_you_mean, importing, invalid, one_line
-from calibrant.files import read_json
+from calibrant.errors import InvalidInput, did_you_mean, importing, invalid, one_line
 
 _CHANNELS = 3
-_LARGEST_SIDE = 4096
 
 
 @dataclass(frozen=True)
 class ModelInput:
-    """Height and width, mean and standard deviation per channel on the scale from 0 to 1; None: not stated."""
+    """Height and width (None: any), mean and standard deviation per channel on the scale from 0 to 1."""
 
     size: tuple[int, int] | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what no image can be given: a file says it, and a deviation of 0 would make every pixel infinite."""
-        size, statistics = self.size, [values for values in (self.mean, self.std) if values is not None]
-        sides = range(1, _LARGEST_SIDE + 1)
-        if size is not None and (len(size) != 2 or not all(type(side) is int and side in sides for side in size)):
-            raise invalid("the network's size of images", f"be two whole numbers from 1 to {_LARGEST_SIDE}", size)
-        if any(len(values) not in (1, _CHANNELS) or not all(map(math.isfinite, values)) for values in statistics):
-            raise invalid("the network's mean and deviation of images", "be 1 or 3 finite numbers each", statistics)
-        if self.std is not None and min(self.std) <= 0:
-            raise invalid("the network's deviation of images", "be above 0", self.std)
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
 
 
 class Fitted(nn.Module):
@@ -59,10 +44,9 @@ class Fitted(nn.Module):
         if channels not in (1, _CHANNELS):
             raise invalid("images for a network of a library", "have 1 or 3 channels", channels)
         self.model, self.size = model, expected.size
-        mean, std = expected.mean or (0.0,), expected.std or (1.0,)
         # Not in the state: these numbers belong to the recipe and not to what is learned.
-        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("mean", torch.tensor(expected.mean).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(expected.std).view(1, -1, 1, 1), persistent=False)
 
     def forward(self, images: Tensor) -> Any:
         """Logits of images `(N, C, H, W)`."""
@@ -132,23 +116,17 @@ def load_weights(network: nn.Module, path: str | Path) -> None:
     fitting = {name: value for name, value in found.items() if name in wanted and value.shape == wanted[name].shape}
     # A counter that no forward pass reads; files of other tools often lack it.
     needed = [name for name in wanted if not name.startswith(head) and not name.endswith("num_batches_tracked")]
-    refuse_misfits(file.name, [name for name in needed if name not in fitting], found, wanted)
+    missing = [name for name in needed if name not in fitting]
+    if missing:
+        first = missing[0]
+        got = "none"
+        if first in found:
+            got = f"one of shape {tuple(found[first].shape)}"
+        if len(missing) > 1:
+            got += f" ({len(missing)} weights do not fit)"
+        hint = "Name the network that these weights were made with as model.name."
+        raise invalid(f"weights {file.name}", f"hold {first} of shape {tuple(wanted[first].shape)}", got, hint)
     network.load_state_dict(fitting, strict=False)
-
-
-def refuse_misfits(source: str, names: list[str], found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    """One line about weights that a network needs and a source has not, or has in another shape."""
-    if not names:
-        return
-    first = names[0]
-    shape = f"of shape {tuple(wanted[first].shape)}"
-    got = "none"
-    if first in found:
-        got = f"one of shape {tuple(found[first].shape)}"
-    if len(names) > 1:
-        got += f" ({len(names)} weights do not fit)"
-    hint = "Name the network that these weights were made with as model.name."
-    raise invalid(f"weights {source}", f"hold {first} {shape}", got, hint)
 
 
 def _name_and_weights(library: str, text: str) -> tuple[str, str | None]:
@@ -158,6 +136,17 @@ def _name_and_weights(library: str, text: str) -> tuple[str, str | None]:
     if set(options) - {"weights"}:
         raise invalid(f"{library}:{text}", "have no option but weights", repr(query), "For example ?weights=DEFAULT.")
     return name, options.get("weights", [None])[-1]
+
+
+@contextmanager
+def _making(name: str) -> Iterator[None]:
+    """One line if a library cannot give the weights: no network, a full disk, a damaged file, a tag that is unknown."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError, EOFError, UnpicklingError) as error:
+        reason = one_line(f"{type(error).__name__}: {error}", most=200)
+        hint = "Give a .safetensors file as model.weights instead."
+        raise InvalidInput(f"{name} cannot be made ({reason}). {hint}") from error
 
 
 def _torchvision(text: str) -> Any:
@@ -181,17 +170,8 @@ def torchvision_model(text: str, *, n_classes: int, pretrained: bool = True) -> 
         if weights not in available:
             hint = did_you_mean(weights, available)
             raise invalid(f"weights of {name}", "be some that torchvision has", repr(weights), hint)
-    try:
+    with _making(f"torchvision:{text}"):
         model: Any = models.get_model(name, weights=weights if pretrained else None)
-    except (OSError, RuntimeError, EOFError, UnpicklingError) as error:  # no network, a full disk, a damaged file
-        if weights is None:
-            raise
-        url = getattr(getattr(models.get_model_weights(name), weights), "url", "their file")
-        reason = one_line(f"{type(error).__name__}: {error}", most=120)
-        raise InvalidInput(
-            f"the weights {weights} of torchvision:{name} could not be read from {torch.hub.get_dir()}/checkpoints, "
-            f"nor downloaded there ({reason}). Put {url} there, or leave weights out."
-        ) from error
     if weights is not None and hasattr(model, "transform_input"):
         model.transform_input = True  # what torchvision does if it loads the weights itself
     # GoogLeNet and Inception answer with three results while they train; only the main one is wanted here.
@@ -226,19 +206,16 @@ def timm_model(text: str, *, n_classes: int, pretrained: bool = True) -> nn.Modu
         raise invalid("model", "be one of timm's classifiers", repr(name), did_you_mean(name, timm.list_models()))
     if weights not in (None, "pretrained"):
         raise invalid(f"weights of {name}", "be pretrained", repr(weights), "A tag is a part of the name: NAME.TAG.")
-    try:
+    with _making(f"timm:{text}"):
         model: nn.Module = timm.create_model(name, pretrained=bool(weights) and pretrained, num_classes=n_classes)
-    except (OSError, RuntimeError, ValueError) as error:  # no network, a full disk, a tag that is unknown
-        reason = one_line(f"{type(error).__name__}: {error}", most=200)
-        raise InvalidInput(f"timm:{text} cannot be made ({reason}). Give a file as model.weights instead.") from error
     return model
 
 
-def timm_input(text: str) -> ModelInput:
-    """Size and normalisation by timm's own list."""
+def timm_input(text: str) -> ModelInput | None:
+    """Size and normalisation by timm's own list; None for a network that is not in it."""
     stated = _timm(text).get_pretrained_cfg(_name_and_weights("timm", text)[0])
     if stated is None:
-        return ModelInput()
+        return None
     return ModelInput(tuple(stated.input_size[1:]), tuple(stated.mean), tuple(stated.std))
 
 
@@ -253,142 +230,3 @@ def replace_head(model: nn.Module, *, n_classes: int) -> None:
         assert isinstance(head, nn.Conv2d)
         fresh = nn.Conv2d(head.in_channels, n_classes, kernel_size=1, bias=head.bias is not None)
     model.set_submodule(path, fresh)
-
-
-# transformers ---------------------------------------------------------------------------------------------------------
-
-
-# No access to the network, and no code that a folder brings along.
-_SAFE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-_UINT8 = 255
-
-
-class _Logits(nn.Module):
-    """A classifier of transformers that returns its logits alone."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, images: Tensor) -> Any:
-        return self.model(pixel_values=images).logits
-
-
-def transformers_model(path: str, *, n_classes: int, pretrained: bool = True) -> nn.Module:
-    """The same of transformers: a folder of `save_pretrained`, or a name in the cache, always with its weights."""
-    _check_folder(path, weights=pretrained)
-    with importing(f"transformers:{path}", "transformers", "transformers"):
-        from transformers import AutoConfig, AutoModelForImageClassification
-    with _quiet(), _one_line(path):
-        config = AutoConfig.from_pretrained(path, **_SAFE)
-        # A network that was saved without a head has none to replace; with two classes it gets one.
-        config.num_labels = 2
-        # A config.json may name kernels here, which the library would download and run.
-        config._attn_implementation = config._experts_implementation = None  # noqa: SLF001 (the public keys end here)
-        kind: Any = AutoModelForImageClassification  # without types
-        report: dict[str, Any] = {"mismatched_keys": (), "missing_keys": ()}
-        if pretrained:
-            model, report = kind.from_pretrained(
-                path,
-                config=config,
-                dtype=torch.float32,
-                use_safetensors=True,
-                ignore_mismatched_sizes=True,  # of the head; others are refused below
-                output_loading_info=True,
-                **_SAFE,
-            )
-        else:
-            model = kind.from_config(config, trust_remote_code=False)
-    shapes = {name: torch.empty(shape, device="meta") for name, shape, _ in report["mismatched_keys"]}
-    misfits = [name for name in (*shapes, *report["missing_keys"]) if not name.startswith(f"{head_of(model)}.")]
-    refuse_misfits(f"transformers:{path}", sorted(misfits), shapes, model.state_dict())
-    network = _Logits(model)
-    replace_head(network, n_classes=n_classes)
-    return network
-
-
-def transformers_input(path: str) -> ModelInput:
-    """Size and normalisation by the folder's `preprocessor_config.json`; without one the size by `config.json`."""
-    _check_folder(path, weights=False)
-    processor = _settings(path, "preprocessor_config.json")
-    size = _sides(processor.get("size"))
-    if processor.get("do_center_crop"):
-        size = _sides(processor.get("crop_size"))
-    if size is None:
-        size = _sides(_settings(path, "config.json").get("image_size"))
-    mean, std = processor.get("image_mean"), processor.get("image_std")
-    if not processor.get("do_normalize", True) or mean is None or std is None:
-        return ModelInput(size)
-    try:
-        # Its numbers are for pixels times this factor; ours are for pixels from 0 to 1.
-        factor, offset = float(_UINT8), float(bool(processor.get("rescale_offset")))
-        if processor.get("do_rescale", True):
-            factor *= float(processor.get("rescale_factor", 1 / _UINT8))
-        mean = tuple((float(value) + offset) / factor for value in mean)
-        std = tuple(float(value) / factor for value in std)
-    except (TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
-        where = f"{path}/preprocessor_config.json"
-        raise invalid(where, "say with numbers how images are prepared", one_line(error, most=100)) from error
-    return ModelInput(size, mean, std)
-
-
-def _sides(size: Any) -> tuple[int, int] | None:
-    """Height and width, in whichever way a file says it."""
-    if isinstance(size, Mapping):
-        edge = size.get("shortest_edge")
-        size = [size.get("height", edge), size.get("width", edge)]
-    if isinstance(size, int):
-        size = [size, size]
-    if not isinstance(size, list) or len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
-        return None
-    return size[0], size[1]
-
-
-def _settings(path: str, name: str) -> dict[str, Any]:
-    """A JSON file of a folder or of a model in the cache; empty if it is not there."""
-    from transformers.utils.hub import cached_file
-
-    with _one_line(path):  # a path that is not there is taken for a name, and not every path can be one
-        found = cached_file(path, name, local_files_only=True, _raise_exceptions_for_missing_entries=False)
-    content = None if found is None else read_json(found)
-    return content if isinstance(content, dict) else {}
-
-
-def _check_folder(path: str, *, weights: bool) -> None:
-    folder = Path(path)
-    if not folder.is_dir() and not path.startswith((".", "/", "~")):
-        return  # a name in the cache
-    if not (folder / "config.json").is_file():
-        hint = "save_pretrained writes one."
-        raise invalid("model", "name a folder with a config.json", f"transformers:{path}", hint)
-    if weights and not any(folder.glob("*.safetensors")):
-        found = ", ".join(sorted(file.name for file in folder.glob("*.bin"))) or "no weights"
-        hint = "Formats that unpickle may run code: save_pretrained writes safetensors."
-        raise invalid(f"transformers:{path}", "hold its weights as safetensors", found, hint)
-
-
-@contextmanager
-def _one_line(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError) as error:
-        reason = one_line(error, most=200)
-        if "trust_remote_code" in str(error):
-            reason = "its config.json names code of its own (auto_map), and such code is never run."
-        raise InvalidInput(f"transformers:{path} cannot be read as a classifier of images: {reason}") from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the library's bars and its table of weights that were left out: we say what matters in one line."""
-    from transformers.utils import logging
-
-    theirs: Any = logging  # without types
-    shown = theirs.is_progress_bar_enabled()
-    theirs.disable_progress_bar()
-    try:
-        with at_level(ERROR, "transformers"):
-            yield
-    finally:
-        if shown:
-            theirs.enable_progress_bar()
