@@ -22,14 +22,17 @@ PER_SAMPLE = {
     "Brier()": losses.Brier(),
     "Focal(3)": losses.Focal(3.0),
     "SampleDependentFocal()": losses.SampleDependentFocal(),
+    "DualFocal(5)": losses.DualFocal(5.0),
     "BSCEGRA()": losses.BSCEGRA(),
     "EntropyPenalty()": losses.EntropyPenalty(),
+    "LogitMargin(4)": losses.LogitMargin(4.0),
 }
 STATISTICS = {
     "10 * HuberCalibration()": 10 * losses.HuberCalibration(),
     "DCA()": losses.DCA(),
     "MDCA()": losses.MDCA(),
     "MMCE()": losses.MMCE(),
+    "SoftECE()": losses.SoftECE(),
 }
 CONFIDENCE = torch.linspace(0.12, 0.995, 90, dtype=torch.float64)
 
@@ -88,7 +91,7 @@ def legend(axes):
 def main():
     figure = Figure(figsize=(13.5, 10.5), layout="constrained")
     top, middle, bottom = figure.subfigures(3, 1, height_ratios=[2, 1, 1])
-    panels = top.subplots(2, 4).flat
+    panels = top.subplots(2, 5).flat
     top.suptitle("Losses of single samples", fontsize=11, weight="bold")
     for axes, (title, loss) in zip(panels, PER_SAMPLE.items(), strict=False):
         draw(axes, title, lambda target, loss=loss: curve(loss, target))
@@ -96,7 +99,7 @@ def main():
     for part, words, bias in ((middle, "over", 0.15), (bottom, "under", -0.15)):
         part.suptitle(f"Losses of the whole batch, in a batch that is {words}-confident", fontsize=11, weight="bold")
         batch = context(bias)
-        for axes, (title, loss) in zip(part.subplots(1, 4), STATISTICS.items(), strict=True):
+        for axes, (title, loss) in zip(part.subplots(1, 5), STATISTICS.items(), strict=True):
             draw(axes, title, lambda target, loss=loss, batch=batch: curve(loss, target, batch))
     figure.supxlabel("confidence of the sample", fontsize=11)
     figure.supylabel("derivative of the loss by the sample's top logit, times the batch size", fontsize=11)

@@ -59,6 +59,12 @@ def flsd(row, y):
     return -((1 - p) ** (5 if p < 0.2 else 3)) * log_softmax(row)[y]
 
 
+def dual_focal(row, y):
+    p = softmax(row)
+    rival = max((q for q in p if q < p[y]), default=0.0)
+    return -((1 - p[y] + rival) ** 5) * log_softmax(row)[y]
+
+
 def bsce_gra(gamma):
     return lambda row, y: -(brier(row, y) ** (gamma / 2)) * log_softmax(row)[y]
 
@@ -83,6 +89,14 @@ def negative_entropy(row, _):
     return sum(p * log_p for p, log_p in zip(softmax(row), log_softmax(row), strict=True))
 
 
+def logit_margin(margin):
+    def formula(row, _):
+        largest = max(row)
+        return sum(max(0.0, largest - z - margin) for z in row) / len(row)
+
+    return formula
+
+
 def gap(logits, targets):
     tops = [top(row) for row in logits]
     accuracy = sum(k == int(y) for (_, k), y in zip(tops, targets, strict=True)) / len(tops)
@@ -100,19 +114,30 @@ def mdca(logits, targets, weights=None):
     return float(np.mean(np.abs(p.mean(axis=0) - frequency)))
 
 
-def mmce(logits, targets, weights=None, width=0.4):
+def soft_ece(logits, targets, weights=None, n_bins=15, temperature=0.01):
+    mass, confidence, accuracy = np.zeros(n_bins), np.zeros(n_bins), np.zeros(n_bins)
+    for row, y in zip(logits, targets, strict=True):
+        c, k = top(row)
+        member = np.array(softmax([-((c - (j + 0.5) / n_bins) ** 2) / temperature for j in range(n_bins)]))
+        mass, confidence, accuracy = mass + member, confidence + member * c, accuracy + member * (k == int(y))
+    return float(np.sum(mass / len(targets) * np.abs(accuracy / mass - confidence / mass)))
+
+
+def mmce(logits, targets, weights=None, width=0.4, weighted=True):
     """Pair by pair. Right and wrong pairs and cross pairs each divided once by their own count."""
     tops = [top(row) for row in logits]
     samples = [(c, k == int(y)) for (c, k), y in zip(tops, targets, strict=True)]
     n_right = sum(right for _, right in samples)
     n_wrong = len(samples) - n_right
-    if 0 in (n_right, n_wrong):
+    if weighted and 0 in (n_right, n_wrong):
         return 0.0
     terms = []
     for c_i, right_i in samples:
         for c_j, right_j in samples:
             kernel = math.exp(-abs(c_i - c_j) / width)
-            if right_i and right_j:
+            if not weighted:
+                terms.append((right_i - c_i) * (right_j - c_j) * kernel / len(samples) ** 2)
+            elif right_i and right_j:
                 terms.append((1 - c_i) * (1 - c_j) * kernel / n_right**2)
             elif not right_i and not right_j:
                 terms.append(c_i * c_j * kernel / n_wrong**2)
@@ -121,7 +146,7 @@ def mmce(logits, targets, weights=None, width=0.4):
                 terms.append(
                     -(1 - (c_i if right_i else c_j)) * (c_j if right_i else c_i) * kernel / (n_right * n_wrong)
                 )
-    return math.sqrt(max(math.fsum(terms), 0.0))
+    return math.sqrt(max(math.fsum(terms), 0.0)) if weighted else math.fsum(terms)
 
 
 # name -> (loss, reference)
@@ -132,16 +157,21 @@ CASES = {
     "focal": (losses.Focal(), per_sample(focal(3))),
     "focal_half": (losses.Focal(0.5), per_sample(focal(0.5))),
     "flsd": (losses.SampleDependentFocal(), per_sample(flsd)),
+    "dual_focal": (losses.DualFocal(), per_sample(dual_focal)),
     "bsce_gra": (losses.BSCEGRA(), per_sample(bsce_gra(2))),
     "bsce_gra_3": (losses.BSCEGRA(3.0), per_sample(bsce_gra(3))),
     "adafocal": (adapted(_EDGES, _GAMMAS), per_sample(adafocal)),
     "entropy": (losses.EntropyPenalty(), per_sample(negative_entropy)),
+    "margin": (losses.LogitMargin(), per_sample(logit_margin(10.0))),
+    "margin_1": (losses.LogitMargin(1.0), per_sample(logit_margin(1.0))),
     "huber": (losses.HuberCalibration(), huber),
     "huber_wide": (losses.HuberCalibration(0.9), lambda z, y, w=None: huber(z, y, alpha=0.9)),
     "smooth_l1": (losses.HuberCalibration(kind="smooth-l1"), lambda z, y, w=None: huber(z, y) / 0.005),
     "dca": (losses.DCA(), lambda z, y, w=None: abs(gap(z, y))),
     "mdca": (losses.MDCA(), mdca),
+    "soft_ece": (losses.SoftECE(), soft_ece),
     "mmce": (losses.MMCE(), mmce),
+    "mmce_unweighted": (losses.MMCE(weighted=False), lambda z, y, w=None: mmce(z, y, weighted=False)),
     "sum_of_gaps": (
         losses.CrossEntropy() + 10 * (losses.HuberCalibration() + 0.1 * losses.MDCA()),
         lambda z, y, w=None: per_sample(smoothed(0.0))(z, y, w) + 10 * huber(z, y) + mdca(z, y),

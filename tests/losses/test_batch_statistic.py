@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant.errors import InvalidInput
-from calibrant.losses import DCA, MDCA, MMCE, HuberCalibration
+from calibrant.losses import DCA, MDCA, MMCE, HuberCalibration, SoftECE
 
 
 def batch_with(confidences, correct):
@@ -39,7 +39,7 @@ def test_huber_is_torchs_and_smooth_l1_is_torchs(gap, alpha):
     torch.testing.assert_close(smooth, torch.nn.functional.smooth_l1_loss(value, zero, beta=alpha))
 
 
-@pytest.mark.parametrize("loss", [HuberCalibration(), DCA()])
+@pytest.mark.parametrize("loss", [HuberCalibration(), DCA(), SoftECE(n_bins=1)])
 @pytest.mark.parametrize(("correct", "direction"), [([False] * 4, "down"), ([True] * 4, "up")])
 def test_a_step_moves_confidence_to_accuracy(loss, correct, direction):
     logits, targets = batch_with([0.8, 0.7, 0.9, 0.6], correct)
@@ -71,11 +71,12 @@ def test_mdca_of_perfect_class_shares_is_zero_whoever_is_right():
     assert float(MDCA()(logits, torch.tensor([0, 0, 0]))) == pytest.approx((2 / 3 + 1 / 3 + 1 / 3) / 3)
 
 
-def test_mmce_is_normalised_once(cases):
+@pytest.mark.parametrize("loss", [MMCE(), MMCE(weighted=False)])
+def test_mmce_is_normalised_once(loss, cases):
     """A batch that holds every sample twice has the same calibration error; divided twice it would have half of it."""
     logits, targets, _ = cases.make_batch(20, 5, dtype=torch.float64)
-    once = MMCE()(logits, targets)
-    torch.testing.assert_close(MMCE()(logits.repeat(4, 1), targets.repeat(4)), once, rtol=1e-12, atol=0)
+    once = loss(logits, targets)
+    torch.testing.assert_close(loss(logits.repeat(4, 1), targets.repeat(4)), once, rtol=1e-12, atol=0)
     assert once > 0.01
 
 
@@ -97,6 +98,11 @@ def test_weighted_mmce_of_one_sided_batches_is_zero_with_zero_gradient(right, n)
     assert torch.equal(logits.grad, torch.zeros_like(logits))
 
 
+def test_unweighted_mmce_of_one_sample_is_its_squared_gap():
+    logits, targets = batch_with([0.8], [False])
+    assert MMCE(weighted=False)(logits, targets).item() == pytest.approx(0.64)
+
+
 def test_mmce_of_two_samples_by_hand():
     logits, targets = batch_with([0.9, 0.7], [True, False])
     kernel = math.exp(-0.2 / 0.4)
@@ -111,6 +117,19 @@ def test_mmce_treats_equal_samples_alike():
     torch.testing.assert_close(logits.grad[2], logits.grad[3], rtol=1e-12, atol=0)
 
 
+def test_soft_ece_with_hard_borders_is_ece(cases):
+    logits, targets, _ = cases.make_batch(500, 4, dtype=torch.float64)
+    confidence, predicted = (values.numpy() for values in logits.softmax(1).max(1))
+    edges = np.linspace(0, 1, 11)
+    # Away from the borders, where a soft bin equals a hard one.
+    inside = np.abs(confidence[:, None] - edges).min(axis=1) > 0.005
+    bins = np.digitize(confidence[inside], edges)
+    wrong = confidence[inside] - (predicted[inside] == targets.numpy()[inside])
+    ece = sum(abs(wrong[bins == b].sum()) for b in np.unique(bins)) / inside.sum()
+    soft = SoftECE(10, temperature=1e-5)(logits[inside], targets[inside])
+    assert float(soft) == pytest.approx(ece, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -121,7 +140,10 @@ def test_mmce_treats_equal_samples_alike():
             "kind must be 'huber' or 'smooth-l1', got 'smooth_l1'",
         ),
         (lambda: MMCE(0), "width must be finite and positive, got 0"),
+        (lambda: SoftECE(0), "n_bins must"),
         (lambda: HuberCalibration("x"), "alpha must be a number, got 'x'"),
+        (lambda: SoftECE(2.5), "n_bins must"),
+        (lambda: SoftECE(temperature=-1), "temperature must be finite and positive, got -1"),
     ],
 )
 def test_bad_settings(make, message):

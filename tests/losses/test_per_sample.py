@@ -11,8 +11,10 @@ from calibrant.losses import (
     BSCEGRA,
     Brier,
     CrossEntropy,
+    DualFocal,
     EntropyPenalty,
     Focal,
+    LogitMargin,
     PerSampleLoss,
     SampleDependentFocal,
 )
@@ -51,6 +53,7 @@ def test_brier_of_a_confident_sample_does_not_cancel():
 def test_focal_with_gamma_zero_is_cross_entropy(cases):
     logits, targets, weights = cases.make_batch(32, 10)
     torch.testing.assert_close(Focal(0.0)(logits, targets, weights), CrossEntropy()(logits, targets, weights))
+    torch.testing.assert_close(DualFocal(0.0)(logits, targets, weights), CrossEntropy()(logits, targets, weights))
 
 
 def test_focal_is_positive_and_falls_with_the_true_probability():
@@ -73,6 +76,21 @@ def test_flsd_settings():
     loss = SampleDependentFocal(gamma_low=2.0, gamma_high=1.0)
     assert float(loss(logits_for(0.1, 0.9), torch.tensor([0]))) == pytest.approx(0.81 * math.log(10))
     assert float(loss(logits_for(0.5, 0.5), torch.tensor([0]))) == pytest.approx(0.5 * math.log(2))
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "rival"),
+    [
+        ((0.5, 0.3, 0.2), 0.3),  # the target leads: the second
+        ((0.3, 0.5, 0.2), 0.2),  # the target is second: the third, not the leader
+        ((0.2, 0.5, 0.3), 0.0),  # the target is last: nobody is below
+        ((0.25, 0.25, 0.5), 0.0),  # an equal is not below
+        ((0.4, 0.4, 0.2), 0.2),
+    ],
+)
+def test_dual_focal_rival_is_the_largest_below_the_target(probabilities, rival):
+    expected = -((1 - probabilities[0] + rival) ** 5) * math.log(probabilities[0])
+    assert float(DualFocal()(logits_for(*probabilities), torch.tensor([0]))) == pytest.approx(expected)
 
 
 def test_entropy_penalty_has_the_right_sign_and_range():
@@ -99,6 +117,15 @@ def test_netcal_has_the_wrong_sign_and_we_do_not(cases):
     assert netcal.confidence_penalty(logits.softmax(1).numpy(), 1.0) == pytest.approx(-mean_entropy, rel=1e-4)
 
 
+def test_margin_is_free_inside_and_linear_outside():
+    targets = torch.tensor([0])
+    assert float(LogitMargin(10.0)(torch.tensor([[9.9, 0.0, 5.0]]), targets)) == 0.0
+    assert float(LogitMargin(10.0)(torch.tensor([[13.0, 0.0, 2.0]]), targets)) == pytest.approx((3 + 1) / 3)
+    logits = torch.tensor([[13.0, 0.0, 5.0]], requires_grad=True)
+    LogitMargin(10.0)(logits, targets).backward()
+    torch.testing.assert_close(logits.grad, torch.tensor([[1 / 3, -1 / 3, 0.0]]))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -106,12 +133,14 @@ def test_netcal_has_the_wrong_sign_and_we_do_not(cases):
         (lambda: CrossEntropy(1.0), "label_smoothing must lie in"),
         (lambda: Focal(-1), "gamma must be finite and not negative, got -1"),
         (lambda: Focal(float("nan")), "gamma must be finite"),
+        (lambda: DualFocal(-0.5), "gamma must be finite and not negative, got -0.5"),
         (lambda: SampleDependentFocal(gamma_low=-1), "gamma_low must be finite and not negative, got -1"),
         (lambda: SampleDependentFocal(gamma_high=-1), "gamma_high must be"),
         (lambda: Focal(gamma="x"), "gamma must be a number, got 'x'"),
         (lambda: Focal(gamma=None), "gamma must be a number, got None"),
         (lambda: Focal(gamma=torch.tensor(2.0)), "gamma must be a number, got tensor"),
         (lambda: CrossEntropy("x"), "label_smoothing must be a number, got 'x'"),
+        (lambda: LogitMargin(-1), "margin must be finite and not negative, got -1"),
     ],
 )
 def test_bad_settings(make, message):

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calibrant.checks import positive
+from calibrant.checks import positive, whole
 from calibrant.errors import invalid
 from calibrant.losses.base import Batch, Loss
 from calibrant.losses.distributed import global_rows
@@ -76,43 +76,80 @@ class MDCA(Loss):
         return totals.abs().mean() / count
 
 
+class SoftECE(Loss):
+    """Expected calibration error with soft bins (Karandikar et al. 2021): `sum_j |sum_i u_ij (r_i - c_i)| / B`.
+
+    Args:
+        n_bins: Number of equally wide bins.
+        temperature: Softness of their borders, positive: membership is `softmax_j(-(r - m_j)^2 / temperature)`.
+    """
+
+    def __init__(self, n_bins: int = 15, *, temperature: float = 0.01) -> None:
+        super().__init__()
+        self.n_bins = whole("n_bins", n_bins, 1)
+        self.temperature = positive("temperature", temperature)
+
+    def local_sums(self, batch: Batch) -> Tensor:
+        """`sum_i u_ij (r_i - c_i)` for each bin j with middle `m_j = (j - 1/2) / n_bins`, shape `[n_bins]`."""
+        confidence, correct = batch.top
+        steps = torch.arange(self.n_bins, dtype=confidence.dtype, device=confidence.device)
+        distance = confidence.unsqueeze(1) - (steps + 0.5) / self.n_bins
+        membership = torch.softmax(-distance.square() / self.temperature, dim=1)
+        return (membership * (confidence - correct).unsqueeze(1)).sum(dim=0)
+
+    def value(self, totals: Tensor, count: Tensor | int, batch: Batch) -> Tensor:  # noqa: ARG002
+        """Sum over bins of the absolute gap, each bin weighted by its share of the samples."""
+        return totals.abs().sum() / count
+
+
 class MMCE(Loss):
     """Kernel calibration error over all pairs of samples (Kumar et al. 2018), normalised once as its paper defines it.
-
-    This is the weighted form: right and wrong predictions each count as one group of weight 1, and the root of the sum
-    is taken. A batch that is all right or all wrong gives 0 with zero gradient.
 
     Public implementations take a mean over pairs and then divide by the pair counts again, which makes the term about
     B times too small; this one does not.
 
     Args:
         width: Of the Laplacian kernel `exp(-|r_i - r_j| / width)`, positive. 0.4 is the authors'.
+        weighted: Right and wrong predictions each count as one group of weight 1, and the root of the pair sum is taken
+            (the form used for training); 0 with zero gradient for a batch that is all right or all wrong. False: every
+            sample counts alike, and the sum is left as it is.
     """
 
-    def __init__(self, width: float = 0.4) -> None:
+    def __init__(self, width: float = 0.4, *, weighted: bool = True) -> None:
         super().__init__()
         self.width = positive("width", width)
+        self.weighted = weighted
 
     def local_sums(self, batch: Batch) -> Tensor:
         """Nothing: pairs across ranks need the samples themselves."""
         return batch.logits.new_zeros(0)
 
     def value(self, totals: Tensor, count: Tensor | int, batch: Batch) -> Tensor:  # noqa: ARG002
-        """The root of `sum_ij v_i v_j exp(-|r_i - r_j| / width)` over all pairs of the global batch."""
+        """The kernel sum over all pairs of the global batch."""
         confidence, correct = batch.top
         rows = torch.stack((confidence, correct, torch.ones_like(correct)), dim=1)
         confidence, correct, present = global_rows(rows).unbind(dim=1)
-        # `present` is 0 for padding.
-        right, wrong = correct * present, (1.0 - correct) * present
-        n_right, n_wrong = right.sum(), wrong.sum()
-        # 0 if either group is empty: there is nothing to compare.
-        both = (n_right * n_wrong).clamp(max=1.0)
-        share = right / n_right.clamp_min(1.0) + wrong / n_wrong.clamp_min(1.0)
-        # (1 - r_i) / m_right for right predictions, -r_i / m_wrong for wrong ones.
-        weights = both * share * (correct - confidence)
+        weights = self._signed_weights(confidence, correct, present)
         kernel = torch.exp((confidence.unsqueeze(1) - confidence).abs() / -self.width)
         # A squared norm, never negative but for rounding.
-        return _safe_sqrt(weights @ (kernel @ weights))
+        square = weights @ (kernel @ weights)
+        if self.weighted:
+            return _safe_sqrt(square)
+        return square
+
+    def _signed_weights(self, confidence: Tensor, correct: Tensor, present: Tensor) -> Tensor:
+        """Weight v_i of each sample, so that MMCE squared is `sum_ij v_i v_j k(r_i, r_j)`.
+
+        Unweighted: `(c_i - r_i) / m`. Weighted: `(1 - r_i) / m_right` for right predictions, `-r_i / m_wrong` for wrong
+        ones, and all zero if either group is empty: there is nothing to compare. `present` is 0 for padding.
+        """
+        if not self.weighted:
+            return (correct - confidence) * present / present.sum()
+        right, wrong = correct * present, (1.0 - correct) * present
+        n_right, n_wrong = right.sum(), wrong.sum()
+        both = (n_right * n_wrong).clamp(max=1.0)
+        share = right / n_right.clamp_min(1.0) + wrong / n_wrong.clamp_min(1.0)
+        return both * share * (correct - confidence)
 
 
 def _safe_sqrt(square: Tensor) -> Tensor:

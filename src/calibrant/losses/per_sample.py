@@ -105,6 +105,31 @@ class SampleDependentFocal(PerSampleLoss):
         return -_power(-torch.expm1(true_log), gamma) * true_log
 
 
+class DualFocal(PerSampleLoss):
+    """`-(1 - p_y + p_j)^gamma log p_y`; p_j is the largest probability below p_y, 0 if there is none (Tao et al. 2023).
+
+    Args:
+        gamma: At least 0; the authors use 5 for ResNet-50 on both CIFARs and 2.3 on Tiny-ImageNet.
+    """
+
+    def __init__(self, gamma: float = 5.0) -> None:
+        super().__init__()
+        self.gamma = not_negative("gamma", gamma)
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        """The formula above."""
+        log_probabilities, targets = batch.log_probabilities, batch.targets
+        with torch.no_grad():
+            # How far each class lies below the true one. Those that beat or equal it are no rivals in this loss;
+            # `threshold` puts them out of reach and is 20 times as fast on a CPU as a boolean mask.
+            below = log_probabilities.gather(1, targets.unsqueeze(1)) - log_probabilities
+            distance, rival = torch.threshold_(below, 0.0, torch.inf).min(dim=1)
+        both = log_probabilities.gather(1, torch.stack((targets, rival), dim=1))
+        true, other = both[:, 0], both[:, 1].exp()
+        other = torch.where(distance < torch.inf, other, torch.zeros_like(other))
+        return -_power(other - torch.expm1(true), self.gamma) * true
+
+
 class BSCEGRA(PerSampleLoss):
     """BSCE-GRA (Lin et al. 2025): cross-entropy whose gradient is scaled by the Brier score of the sample.
 
@@ -137,6 +162,27 @@ class EntropyPenalty(PerSampleLoss):
         # 0 times minus infinity would be NaN.
         finite = batch.log_probabilities.clamp_min(torch.finfo(batch.logits.dtype).min)
         return (batch.probabilities * finite).sum(dim=1)
+
+
+class LogitMargin(PerSampleLoss):
+    """`mean_k max(0, max_j z_j - z_k - margin)`: the penalty of MbLS, to be added to cross-entropy (Liu et al. 2022).
+
+    Logits must be finite: a class masked by minus infinity lies infinitely far beyond any margin, and the loss
+    is infinite.
+
+    Args:
+        margin: At least 0; the authors use 10.
+    """
+
+    def __init__(self, margin: float = 10.0) -> None:
+        super().__init__()
+        self.margin = not_negative("margin", margin)
+
+    def per_sample(self, batch: Batch) -> Tensor:
+        """No penalty inside the margin."""
+        # Indexed by the largest, as `amax` would share the gradient between equals.
+        largest = batch.logits.max(dim=1, keepdim=True).values
+        return (largest - self.margin - batch.logits).relu().mean(dim=1)
 
 
 class AdaFocal(PerSampleLoss):

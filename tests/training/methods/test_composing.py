@@ -7,7 +7,7 @@ from calibrant import losses
 from calibrant.errors import InvalidInput
 from calibrant.pruning import LowestConfidence, RandomSubset, Unbiased
 from calibrant.training import methods
-from calibrant.training.methods.method_table import PRUNING
+from calibrant.training.methods.method_table import ADDED, PRUNING, TERMS
 
 
 @pytest.fixture
@@ -27,10 +27,14 @@ def batch():
             LowestConfidence(0.1),
         ),
         ("dca+mdca", losses.CrossEntropy() + 1.0 * losses.DCA() + 1.0 * losses.MDCA(), None),
-        ("nll+entropy+h", losses.CrossEntropy() + 0.1 * losses.EntropyPenalty() + 10 * losses.HuberCalibration(), None),
+        (
+            "nll+entropy+margin",
+            losses.CrossEntropy() + 0.1 * losses.EntropyPenalty() + 0.1 * losses.LogitMargin(),
+            None,
+        ),
         # A row keeps its own settings at the beginning of a longer name.
         ("fl+mdca+unbiased", losses.Focal(1.0) + 1.0 * losses.MDCA(), Unbiased(0.6, 0.5)),
-        ("bsce-gra+mmce+random", losses.BSCEGRA(2.0) + 0.016 * losses.MMCE(0.4), RandomSubset(0.4)),
+        ("dual-focal+mmce+random", losses.DualFocal(5.0) + 0.016 * losses.MMCE(0.4), RandomSubset(0.4)),
     ],
 )
 def test_a_name_means_its_parts(name, loss, policy, batch):
@@ -41,7 +45,7 @@ def test_a_name_means_its_parts(name, loss, policy, batch):
 
 
 def test_a_composed_name_equals_the_row_where_the_row_has_no_settings_of_its_own(batch):
-    for row, composed in (("dca", "nll+dca"), ("mmce", "nll+mmce"), ("entropy", "nll+entropy")):
+    for row, composed in (("dca", "nll+dca"), ("mmce", "nll+mmce"), ("mbls", "nll+margin"), ("entropy", "nll+entropy")):
         one, other = methods.resolve(row), methods.resolve(composed)
         assert one.settings == other.settings
         assert torch.equal(one.loss(*batch), other.loss(*batch))
@@ -54,6 +58,10 @@ def test_every_loss_takes_every_plan():
             made = methods.resolve(f"{loss}+{plan}", data="cifar10", epochs=40)
             assert made.pruning is not None
             assert made.sources.keys() == made.settings.keys()
+
+
+def test_what_may_be_added_is_in_the_table():
+    assert set(ADDED.values()) <= set(TERMS)
 
 
 def test_it_is_described():
@@ -73,7 +81,7 @@ def test_it_is_described():
         ("nll+brier", "method must have one loss, at the beginning, got 'nll+brier'"),
         ("dca+nll", "method must have one loss, at the beginning"),
         ("nll+h+h", "method must add h once"),
-        ("entropy+entropy", "method must add entropy once"),
+        ("mbls+margin", "method must add margin once"),
         ("nll+unbiasd", "what is added in nll+unbiasd must be known, got 'unbiasd'. Did you mean 'unbiased'?"),
         ("nll+", "what is added in nll+ must be known, got ''. Known: h,"),
         ("", "method must be one of the known methods, got ''"),

@@ -23,7 +23,7 @@ PAPER = (
 )
 BEYOND = (
     *("flsd+h+random", "flsd+h+unbiased", "nll+unbiased", "fl+h", "fl+h+unbiased", "fl+unbiased"),
-    *("flsd+p", "flsd+p-ema", "flsd+h+highest", "bsce-gra", "adafocal"),
+    *("flsd+p", "flsd+p-ema", "flsd+h+highest", "dual-focal", "mbls", "bsce-gra", "adafocal"),
 )
 
 
@@ -64,8 +64,10 @@ EXPECTED = {
     "fl+h+unbiased": losses.Focal(2.0) + 10 * HUBER,
     "fl+unbiased": losses.Focal(0.25),
     "nll+unbiased": losses.CrossEntropy(),
+    "dual-focal": losses.DualFocal(5.0),
     "bsce-gra": losses.BSCEGRA(2.0),
     "adafocal": losses.AdaFocal(15),
+    "mbls": losses.CrossEntropy() + 0.1 * losses.LogitMargin(10.0),
 }
 
 
@@ -126,6 +128,10 @@ def test_the_papers_numbers(data, model, expected):
     fixed = {"huber_alpha": 0.005, "huber_kind": "huber", "ema": 0.3, "gamma_low": 5.0, "gamma_high": 3.0}
     assert plan.settings.items() >= (expected | fixed).items()
     assert "scaled_from_epochs" not in plan.settings
+
+
+def test_dual_focal_on_tiny_imagenet():
+    assert methods.resolve("dual-focal", data="tiny-imagenet").settings == {"gamma": 2.3}
 
 
 @pytest.mark.parametrize("name", methods.names())

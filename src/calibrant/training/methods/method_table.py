@@ -140,6 +140,8 @@ _SETTINGS: dict[str, Setting] = {
     "mmce_weight": Setting(0.016, "Mukhoti et al. 2020: 2, over their batch of 128; 2 itself ruins CIFAR-10 here"),
     "mmce_width": Setting(0.4, "Kumar et al. 2018"),
     "entropy_weight": Setting(0.1, "Pereyra et al. 2017"),
+    "margin_weight": Setting(0.1, "Liu et al. 2022"),
+    "margin": Setting(10.0, "Liu et al. 2022"),
     "huber_alpha": Setting(0.005, f"{_PAPER}, all data sets"),
     "huber_kind": Setting("huber", "the paper's formula; 'smooth-l1' is the other reading, 1/alpha times as strong"),
     "huber_weight": Setting(
@@ -232,6 +234,7 @@ TERMS: dict[str, Part] = {
     "ls": _term("NLL with smoothed labels", losses.CrossEntropy, label_smoothing="label_smoothing"),
     "fl": _term("Focal(gamma)", losses.Focal, gamma="gamma"),
     "flsd": _term("FLSD-53", losses.SampleDependentFocal, gamma_low="gamma_low", gamma_high="gamma_high"),
+    "dual-focal": _term("DualFocal(gamma)", losses.DualFocal, gamma="gamma"),
     "bsce-gra": _term("BSCE-GRA", losses.BSCEGRA, gamma="bsce_gamma"),
     "adafocal": _term(
         "AdaFocal",
@@ -246,7 +249,8 @@ TERMS: dict[str, Part] = {
     "mdca": _term("mdca_weight * MDCA", losses.MDCA, "mdca_weight"),
     "mmce": _term("mmce_weight * MMCE", losses.MMCE, "mmce_weight", width="mmce_width"),
     "entropy": _term("entropy_weight * negative entropy", losses.EntropyPenalty, "entropy_weight"),
-    "h": _term(
+    "margin": _term("margin_weight * LogitMargin(margin)", losses.LogitMargin, "margin_weight", margin="margin"),
+    "huber": _term(
         "huber_weight * Huber(mean confidence - accuracy)",
         losses.HuberCalibration,
         "huber_weight",
@@ -255,8 +259,8 @@ TERMS: dict[str, Part] = {
     ),
 }
 
-ADDED = ("h", "dca", "mdca", "mmce", "entropy")
-"""What may be added to a loss; every other entry of `TERMS` is a loss."""
+ADDED = {"h": "huber", "dca": "dca", "mdca": "mdca", "mmce": "mmce", "entropy": "entropy", "margin": "margin"}
+"""What may be added to a loss, as it is written in a method's name; every other entry of `TERMS` is a loss."""
 
 _ALWAYS = ("start", "ema", "anneal", "minimum_per_class")
 
@@ -321,6 +325,7 @@ _FL_2 = {"gamma": Setting(2.0, _MEASURED), "huber_weight": Setting(10.0, _MEASUR
 # is left to do, and no Huber term. Chosen on validation: results/README.md. The name gives loss and pruning alone; what
 # was measured is the recipe with that schedule.
 _FL_QUARTER = {"gamma": Setting(0.25, f"{_MEASURED} by recipes/cifar10-resnet32-sixty-percent.toml")}
+_TAO = {"gamma": Setting(5.0, "Tao et al. 2023, CIFAR with ResNet-50", {(_TINY, None): (2.3, "Tao et al. 2023")})}
 
 METHODS: dict[str, Method] = {
     # The paper's columns.
@@ -333,21 +338,23 @@ METHODS: dict[str, Method] = {
     "flsd": _row(("flsd",), "Mukhoti et al. 2020"),
     "fl+mdca": _row(("fl", "mdca"), "Hebbalaguppe et al. 2022", settings=_GAMMA_1),
     "entropy": _row(("nll", "entropy"), "Pereyra et al. 2017"),
-    "flsd+h": _row(("flsd", "h"), _PAPER),
-    "flsd+h+p": _row(("flsd", "h"), _PAPER, "p"),
-    "flsd+h+p-ema": _row(("flsd", "h"), _PAPER, "p-ema"),
+    "flsd+h": _row(("flsd", "huber"), _PAPER),
+    "flsd+h+p": _row(("flsd", "huber"), _PAPER, "p"),
+    "flsd+h+p-ema": _row(("flsd", "huber"), _PAPER, "p-ema"),
     # The paper's component ablation, which its print leaves out, and its controls.
     "flsd+p": _row(("flsd",), f"{_PAPER}, ablation", "p"),
     "flsd+p-ema": _row(("flsd",), f"{_PAPER}, ablation", "p-ema"),
-    "flsd+h+highest": _row(("flsd", "h"), "control", "highest"),
-    "flsd+h+random": _row(("flsd", "h"), "control", "random"),
+    "flsd+h+highest": _row(("flsd", "huber"), "control", "highest"),
+    "flsd+h+random": _row(("flsd", "huber"), "control", "random"),
     # Ours: the paper's score and term, without the bias.
-    "flsd+h+unbiased": _row(("flsd", "h"), "ours", "unbiased"),
-    "fl+h": _row(("fl", "h"), "ours", settings=_FL_2),
-    "fl+h+unbiased": _row(("fl", "h"), "ours", "unbiased", {**_FL_2, **_SIXTY}),
+    "flsd+h+unbiased": _row(("flsd", "huber"), "ours", "unbiased"),
+    "fl+h": _row(("fl", "huber"), "ours", settings=_FL_2),
+    "fl+h+unbiased": _row(("fl", "huber"), "ours", "unbiased", {**_FL_2, **_SIXTY}),
     "fl+unbiased": _row(("fl",), "ours, with averaged weights", "unbiased", {**_FL_QUARTER, **_SIXTY}),
     "nll+unbiased": _row(("nll",), "ours", "unbiased"),
     # Later work.
+    "dual-focal": _row(("dual-focal",), "Tao et al. 2023", settings=_TAO),
+    "mbls": _row(("nll", "margin"), "Liu et al. 2022"),
     "bsce-gra": _row(("bsce-gra",), "Lin et al. 2025"),
     "adafocal": _row(("adafocal",), "Ghosh et al. 2022"),
 }
@@ -360,7 +367,7 @@ def names() -> tuple[str, ...]:
 
 def parts() -> dict[str, tuple[str, ...]]:
     """What names are composed of beside the rows: terms and plans."""
-    return {"terms": ADDED, "plans": tuple(PRUNING)}
+    return {"terms": tuple(ADDED), "plans": tuple(PRUNING)}
 
 
 def is_plain(name: str) -> bool:

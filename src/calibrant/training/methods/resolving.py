@@ -235,7 +235,7 @@ def _addition(name: str, addition: str) -> Part:
     if ":" in addition:
         return _own_part(addition)
     if addition in ADDED:
-        return TERMS[addition]
+        return TERMS[ADDED[addition]]
     if addition in PRUNING:
         return PRUNING[addition]
     if is_plain(addition):
