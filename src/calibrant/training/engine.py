@@ -250,7 +250,6 @@ class _Training:
                     f"run {self.run.path} began with other data than what is found now. "
                     "Point --data-dir to the data that it began with."
                 )
-            self.setup.enter(done)
             unpack(self.setup, checkpoint)
         # Epochs that were logged after this checkpoint are trained again.
         on_first_rank(self.fabric, lambda: write_log(self.run.log_path, self.log))
@@ -261,8 +260,6 @@ class _Training:
         setup.enter(epoch)
         meter, source = setup.steps.meter, setup.steps.source
         started = time.perf_counter()
-        setup.network.train()
-        setup.freezing.hold()
         meter.reset()
         source.begin(epoch)
         steps = len(source.tables.totals())

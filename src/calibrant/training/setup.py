@@ -21,12 +21,11 @@ from calibrant.training.final_weights import BestEpoch
 from calibrant.training.launch import FABRIC_LOGGERS, group_layout, joins_a_group
 from calibrant.training.network import (
     FLOPS_PER_GRADIENT,
-    Freezing,
     choose_input,
     epoch_sizes,
     forward_flops,
+    freeze,
     make_model,
-    rate_factors,
     synchronise_batch_norm,
     with_input,
 )
@@ -133,19 +132,13 @@ def make_pruner(
 def make_optimiser(settings: OptimiserSection, model: nn.Module, lr: Tensor) -> torch.optim.Optimizer:
     """The optimiser with the learning rate as a tensor on the device, so that a captured step follows its changes."""
     on_gpu = lr.device.type == "cuda"
-    groups: list[dict[str, Any]] = []
-    for factor, parameters in rate_factors(model, settings).items():
-        rate: Tensor | float = float(lr) * factor
-        if on_gpu:
-            rate = lr * factor if factor != 1 else lr  # the tensor itself
-        # `factor` is ours; optimisers keep it.
-        groups.append({"params": parameters, "lr": rate, "factor": factor})
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     # The fused kernels read the rate on the device; the others would ask the host for it.
-    both: dict[str, Any] = {"weight_decay": settings.weight_decay, "fused": on_gpu}
+    both: dict[str, Any] = {"lr": lr if on_gpu else float(lr), "weight_decay": settings.weight_decay, "fused": on_gpu}
     if settings.name == "sgd":
-        return torch.optim.SGD(groups, momentum=settings.momentum, nesterov=settings.nesterov, **both)
+        return torch.optim.SGD(trained, momentum=settings.momentum, nesterov=settings.nesterov, **both)
     kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
-    return kind(groups, capturable=on_gpu, **both)
+    return kind(trained, capturable=on_gpu, **both)
 
 
 def trained_recipe(recipe: Recipe, data: TrainingData) -> Recipe:
@@ -209,7 +202,7 @@ class Setup:
         self.forward_flops = {
             size: forward_flops(self.network, data.image_shape, size) for size in {*self.sizes, self.full_size}
         }
-        self.freezing = Freezing(self.network, recipe.model)
+        self.frozen = freeze(self.network, recipe.model.freeze)
         self.average = AveragedModel(self.network) if recipe.averaged_epochs else None
         self.best = BestEpoch(recipe.select) if recipe.select != "last" else None
         self.loss = balanced_loss(self.plan.loss, recipe.balance, data.targets, data.n_classes).to(device)
@@ -231,23 +224,17 @@ class Setup:
         """Change the learning rate in place."""
         for group in self.optimiser.param_groups:
             if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(value * group["factor"])
+                group["lr"].fill_(value)
             else:
-                group["lr"] = value * group["factor"]
+                group["lr"] = value
 
     def enter(self, epoch: int) -> None:
-        """Prepare for an epoch: set the size of its images, and after a linear probe train the whole network.
-
-        The probe's end brings a new optimiser, and the steps are built anew, because DistributedDataParallel and a
-        captured graph know only what they began with.
-        """
+        """Prepare for an epoch: the size of its images, and everything that is trained in training mode."""
         size = self.sizes[epoch - 1]
         self.preparation.size = size if size != self.full_size else None
-        if self.freezing.probing and epoch > self.freezing.probe:
-            self.freezing.probing = False
-            self.freezing.apply()
-            self.optimiser = make_optimiser(self.recipe.optimiser, self.network, self.lr)
-            self.steps = self._make_steps()
+        self.network.train()
+        for module in self.frozen:
+            module.training = False
 
     def epoch_flops(self, epoch: int, *, trained: int, scored: int) -> float:
         """Floating-point operations of an epoch: three forward passes per gradient, one per scored sample."""
