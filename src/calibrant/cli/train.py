@@ -44,7 +44,7 @@ def train(
             2 times as expensive, mirror+shift 6 times.
         out: New run folder; by default runs/DATA-MODEL-METHOD-seedN.
         resume: Run folder to continue; nothing but the number of processes can be changed then.
-        devices: Number of processes, also with --resume; torchrun works too.
+        devices: Number of processes, also with --resume.
         set_: Any other setting, as key=value: --set optimiser.lr=0.05 --set method.options.gamma=2. Repeatable.
             A run's recipe.toml shows all settings.
         track: Also send the figures to TensorBoard (written into the run folder), MLflow or Weights & Biases, as their
@@ -54,7 +54,7 @@ def train(
     from calibrant.training import resume as resume_training
     from calibrant.training import train as start_training
     from calibrant.training.data.spec import own_data
-    from calibrant.training.launch import is_first_process, resumable
+    from calibrant.training.launch import resumable
     from calibrant.training.settings import anchored_recipe, default_folder, parse_assignment
 
     changes = {
@@ -84,8 +84,7 @@ def train(
         folder = out or default_folder(wanted)
         with resumable(folder):
             run = start_training(anchored_recipe(wanted), folder, data_dir=data_dir, reporter=reporter)
-    if is_first_process():
-        answer(run.describe(), {"run": str(run.path), **run.summary}, as_json=as_json)
+    answer(run.describe(), {"run": str(run.path), **run.summary}, as_json=as_json)
 
 
 def predict(

@@ -11,6 +11,7 @@ import torch
 
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid
 from calibrant.files import write_json
+from calibrant.losses.distributed import is_distributed
 from calibrant.predictions import Predictions
 from calibrant.runs import Split
 from calibrant.training.batches import lost_worker
@@ -31,7 +32,7 @@ from calibrant.training.checkpoint import (
 from calibrant.training.data import Dataset
 from calibrant.training.data.pictures import Unreadable
 from calibrant.training.final_weights import take_mean
-from calibrant.training.launch import joined, joins_a_group, on_first_rank, start_processes
+from calibrant.training.launch import launched, on_first_rank, start_processes
 from calibrant.training.models import AveragedViews
 from calibrant.training.models.build import Views
 from calibrant.training.progress import Reporter
@@ -118,14 +119,14 @@ def _train(
     reporter: Reporter,
 ) -> None:
     """Train into `path` to the end, in this process or in new ones."""
-    if recipe.engine.devices > 1 and not joins_a_group():
+    if recipe.engine.devices > 1 and not is_distributed():
         work = partial(_train, path, recipe, data_dir, data, new=new)
         start_processes(recipe.engine.devices, work, path, reporter, on_gpu=on_gpu(recipe))
         return
     # The caller vouched for code of the user's own; new processes do not know it.
     recipe.with_trusted_code(trust_code=True)
     fabric = make_fabric(recipe)
-    with joined(fabric, path, recipe.compared()):
+    with launched(fabric, path):
         # Built before the folder: a recipe that cannot run leaves nothing behind.
         loaded = load_data(recipe, data_dir, data)
         setup = Setup(trained_recipe(recipe, loaded), fabric, loaded)

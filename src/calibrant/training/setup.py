@@ -10,6 +10,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset as TorchDataset
 
 from calibrant.errors import InvalidInput, at_level, importing, invalid
+from calibrant.losses import distributed
 from calibrant.losses.base import balanced_loss
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import methods
@@ -18,7 +19,7 @@ from calibrant.training.data import Dataset, Images, StreamedImages, open_datase
 from calibrant.training.data.dataset import Size
 from calibrant.training.data.spec import own_data
 from calibrant.training.final_weights import BestEpoch
-from calibrant.training.launch import FABRIC_LOGGERS, group_layout, joins_a_group
+from calibrant.training.launch import FABRIC_LOGGERS
 from calibrant.training.network import (
     FLOPS_PER_GRADIENT,
     choose_input,
@@ -36,7 +37,6 @@ from calibrant.training.step import GraphedSteps, Steps
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
-    from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 
 # Below this batch size a compiled but not captured step waits for Python longer than an eager one (measured on an
 # H200: ResNet-32 at batch 128, 10.0 against 13.7 thousand images per second; at 1024 compiling wins by half).
@@ -72,20 +72,17 @@ def make_fabric(recipe: Recipe) -> "Fabric":
         # `Setup` casts network and images to float64. Fabric's own plugin would turn the logits back into
         # float32, and the loss with them; under this name it leaves everything as it is.
         precision = "32-true"
-    # The environment is named here, because Fabric's own choice takes any job of Slurm for one that srun started.
-    environment: ClusterEnvironment = LightningEnvironment()
-    devices, nodes, strategy = 1, 1, "auto"
-    if joins_a_group():
-        environment, devices, nodes = group_layout()
+    strategy = "auto"
+    if distributed.is_distributed():
         strategy = "ddp"
     with at_level(logging.WARNING, *FABRIC_LOGGERS):
         fabric = Fabric(
             accelerator=accelerator,
-            devices=devices,
-            num_nodes=nodes,
+            devices=distributed.world_size(),
             precision=precision,
             strategy=strategy,
-            plugins=[environment],
+            # Fabric's own choice takes any job of Slurm for one that srun started.
+            plugins=[LightningEnvironment()],
         )
     if recipe.optimiser.batch_size < fabric.world_size:
         rule = f"hold a sample for each of the {fabric.world_size} processes"
