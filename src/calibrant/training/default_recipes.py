@@ -247,7 +247,7 @@ def _derived(data: str | Dataset, given: Mapping[str, Any]) -> dict[str, Derived
     validation = Recipe().changed({"data.validation": given.get("data.validation", _VALIDATION)}).data.validation
     if isinstance(data, str) and own_data(data):
         # Its items are finished input: nothing is cropped or mirrored.
-        settings = derive(own_extent(data, validation), validation=validation)
+        settings = derive(own_extent(data), validation=validation)
         return {key: setting for key, setting in settings.items() if not key.startswith("data.")}
     return derive(extent_of(data), validation=validation)
 

@@ -101,8 +101,8 @@ def load_data(recipe: Recipe, data_dir: str | Path | None, given: Dataset | Torc
             f"the run was begun from Python on data of its own ({recipe.data.name}). "
             "Continue it there with calibrant.training.resume(path, data=...)."
         )
-    if own_data(recipe.data.name):
-        return own_torch_data(recipe.data.name, recipe).prepare(recipe)
+    if own := own_data(recipe.data.name):
+        return own_torch_data(own, recipe.own_code.get(own.partition(":")[0])).prepare(recipe)
     data = open_dataset(recipe.data.name, data_dir=data_dir, data_path=recipe.engine.data_path)
     return TrainingData.make(recipe, data)
 
