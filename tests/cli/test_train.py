@@ -182,7 +182,7 @@ def test_a_diverging_run_is_one_line_with_the_way_out(calibrant, tmp_path):
     assert re.fullmatch(
         r"calibrant: the loss became NaN or infinite in epoch 1 at step \d+ of 68, learning rate 9\.9\d+e\+19\. "
         r"There was no checkpoint yet\. "
-        r"Try a smaller learning rate or a smaller loss weight\.",
+        r"Try a smaller learning rate, and look for NaN in the images\.",
         line,
     )
     assert list((tmp_path / "run").iterdir()) == []

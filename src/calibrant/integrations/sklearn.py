@@ -260,7 +260,7 @@ def _outputs(estimator: Any, X: Any, classes: NDArray[Any]) -> tuple[NDArray[np.
 
 def _by_pairs(estimator: Any) -> bool:
     """Whether the decision function has a column per pair of classes; three classes have three pairs."""
-    settings = getattr(estimator, "get_params", dict)()
+    settings: dict[str, Any] = getattr(estimator, "get_params", dict)()
     return any(name.endswith("decision_function_shape") and value == "ovo" for name, value in settings.items())
 
 

@@ -334,21 +334,19 @@ class _Training:
     def _stop_if_diverged(self, epoch: int, steps: int) -> None:
         step = self.setup.steps.meter.first_bad_step()
         what = "the loss became NaN or infinite"
-        advice = "Try a smaller learning rate or a smaller loss weight."
         if step is None:
             weights = [value for value in self.setup.network.state_dict().values() if value.is_floating_point()]
             if bool(torch.stack([torch.isfinite(value).all() for value in weights]).all()):
                 return
             # The last step broke the weights: no loss was computed with them yet.
             what, step = "a weight became NaN or infinite", steps - 1
-        elif epoch == 1 and step == 0:
-            advice = "No weight had been changed by then: look for NaN in the images and at what the network gives."
         lr = self.recipe.learning_rate(epoch - 1 + step / steps)
         saved = "There was no checkpoint yet."
         if good := saved_checkpoints(self.run.checkpoints):
             saved = f"The last good checkpoint is {good[0].name}."
         raise TrainingDiverged(
-            f"{what} in epoch {epoch} at step {step + 1} of {steps}, learning rate {lr:g}. {saved} {advice}"
+            f"{what} in epoch {epoch} at step {step + 1} of {steps}, learning rate {lr:g}. {saved} "
+            "Try a smaller learning rate, and look for NaN in the images."
         )
 
     def _predict(self, split: Split) -> Predictions:
@@ -371,7 +369,8 @@ class _Training:
     def _finish(self) -> None:
         # The last epoch predicted the validation part already, unless this process began after that epoch.
         validation = self.final_validation or self._predict("val")
-        predictions = self._save_predictions({"val": validation, "test": self._predict("test")})
+        predictions: dict[Split, Predictions] = {"val": validation, "test": self._predict("test")}
+        self._save(predictions)
         self.setup.pruner.save(self.run.pruning_path)
         calibration = calibrate_run(self.run)
         warnings = find_failures(self.run, self.log, calibration)
@@ -381,18 +380,16 @@ class _Training:
         if best is not None:
             # The network keeps these weights.
             self.setup.network.load_state_dict(best.weights)
-            predictions = self._save_predictions({split: self._predict(split) for split in ("val", "test")}, best=True)
+            predictions = {"val": self._predict("val"), "test": self._predict("test")}
+            self._save(predictions, best=True)
             chosen = {"select": best.select, "epoch": best.epoch, "figure": best.figure}
             content["best"] = {**chosen, **judged(predictions)}
         # The last file: from now on the run counts as finished.
         write_json(self.run.summary_path, content)
 
-    def _save_predictions(
-        self, predictions: dict[Split, Predictions], *, best: bool = False
-    ) -> dict[Split, Predictions]:
+    def _save(self, predictions: dict[Split, Predictions], *, best: bool = False) -> None:
         for split, prediction in predictions.items():
             prediction.save(self.run.predictions_path(split, best=best))
-        return predictions
 
 
 def state_of(folder: Path, recipe: Recipe) -> Literal["new", "stopped", "finished"]:
