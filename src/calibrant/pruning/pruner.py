@@ -408,7 +408,6 @@ class ConfidencePruner:
     def audit(self) -> PruningAudit:
         """Return the whole record, sample by sample."""
         return PruningAudit(
-            index=np.arange(self.samples),
             target=self._labels.copy(),
             left=self._state.left.astype(np.int64),
             score=self.table.column("confidence"),
