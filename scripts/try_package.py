@@ -65,7 +65,6 @@ MISSING = [
     ["calibrant", "monitor", "decisions.db"],
     ["calibrant", "sweep", "--data", "digits", "--out", "sweep"],
     ["calibrant", "train", "--data", "digits", "--model", "torchvision:resnet18", "--out", "tv"],
-    ["python", "-c", "from calibrant.integrations.transformers import CalibratedTrainer"],
 ]
 
 

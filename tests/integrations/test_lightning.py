@@ -272,17 +272,12 @@ def test_bad_loaders():
 def test_a_missing_package_is_one_line(python):
     program = """
 import sys
-sys.modules["lightning"] = sys.modules["transformers"] = None
+sys.modules["lightning"] = None
 import calibrant, calibrant.integrations
-for name in ("lightning", "transformers"):
-    try:
-        __import__(f"calibrant.integrations.{name}")
-    except calibrant.errors.InvalidInput as error:
-        print(error)
+try:
+    import calibrant.integrations.lightning
+except calibrant.errors.InvalidInput as error:
+    print(error)
 """
     done = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
-    lines = done.stdout.splitlines()
-    assert [line.rpartition(": ")[2] for line in lines] == [
-        "pip install 'calibrant[train]'",
-        "pip install 'calibrant[transformers]'",
-    ]
+    assert done.stdout.strip().endswith("pip install 'calibrant[train]'")
