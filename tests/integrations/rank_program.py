@@ -31,14 +31,14 @@ def run_lightning(plans, folder):
     options = {"devices": RANKS, "strategy": "ddp", "use_distributed_sampler": False}
     for plan, reference in plans.items():
         where = folder / plan
-        save = lightning.pl.callbacks.ModelCheckpoint(where, "{step}", save_top_k=-1, every_n_train_steps=5)
+        save = lightning.pl.callbacks.ModelCheckpoint(where, "{epoch}", save_top_k=-1, save_on_train_epoch_end=True)
         model, pruner, _ = lightning.fit(plan, save=save, **options)
         task.assert_same(model.net, pruner, *reference)
-        model, pruner, _ = lightning.fit(plan, checkpoint=where / "step=10.ckpt", **options)
+        model, pruner, _ = lightning.fit(plan, checkpoint=where / "epoch=2.ckpt", **options)
         task.assert_same(model.net, pruner, *reference)
         say(f"{plan} is the plain loop, resumed too")
     try:
-        lightning.fit("lowest", loader=lightning.plain_loader, devices=RANKS, strategy="ddp")
+        lightning.fit("lowest", loader=lightning.loader_of, devices=RANKS, strategy="ddp")
     except InvalidInput as error:
         say(str(error))
     calibrate_with_lightning(folder)
