@@ -50,7 +50,7 @@ class Module(pl.LightningModule):
 
 def loader_of(pruner, **options):
     data = Indexed(TensorDataset(*task.digits()))
-    return DataLoader(data, batch_size=task.BATCH, sampler=pruner.sampler(), **options)
+    return DataLoader(data, batch_size=task.BATCH, sampler=pruner.sampler(batch_size=task.BATCH), **options)
 
 
 def fit(plan, *, loader=loader_of, checkpoint=None, save=None, module=None, callback=PruningCallback, **options):
