@@ -51,11 +51,14 @@ def calibrate_with_lightning(folder):
     trainer = calibration.trainer_with(callback, devices=RANKS, strategy="ddp", max_epochs=1)
     model = calibration.Classifier()
     trainer.fit(model, calibration.loader(0, 300), calibration.loader(900, 1351))
-    if dist.get_rank() == 0:
-        kept, expected = Predictions.load(folder / "predictions" / "val.npz"), calibration.by_hand(model, 900, 1351)
-        assert (kept.targets == expected.targets).all()
-        np.testing.assert_allclose(kept.logits, expected.logits, rtol=1e-4, atol=1e-5)
-        say(f"val is whole: {len(kept)} cases")
+    trainer.test(model, calibration.loader(1350, 1797), verbose=False)
+    for split, rows in (("val", (900, 1351)), ("test", (1350, 1797))):
+        if dist.get_rank() == 0:
+            kept = Predictions.load(folder / "predictions" / f"{split}.npz")
+            expected = calibration.by_hand(model, *rows)
+            assert (kept.targets == expected.targets).all()
+            np.testing.assert_allclose(kept.logits, expected.logits, rtol=1e-4, atol=1e-5)
+            say(f"{split} is whole: {len(kept)} cases")
 
 
 def say(line):

@@ -38,6 +38,8 @@ class Classifier(pl.LightningModule):
     def validation_step(self, batch, _, dataloader_idx=0):
         return dict(zip(self.entries, (self.net(batch[0]), batch[1]), strict=True))
 
+    test_step = validation_step
+
     def configure_optimizers(self):
         return torch.optim.Adam(self.parameters(), lr=0.01)
 
@@ -66,14 +68,20 @@ def test_it_is_what_a_person_would_do_by_hand(tmp_path):
     callback = CalibrationCallback(tmp_path / "out", target_accuracy=0.9, class_names=list("0123456789"))
     trainer, model = trainer_with(callback), Classifier()
     trainer.fit(model, loader(0, 900), [loader(900, 1350), loader(0, 50)])
-    validation = by_hand(model, 900, 1350)
-    expected = judge(tmp_path / "hand", validation, target_accuracy=0.9)
-    found = callback.judgement.policy
-    assert found.calibrator.temperature_ == pytest.approx(expected.policy.calibrator.temperature_, rel=1e-6)
-    assert found.rule.threshold == pytest.approx(expected.policy.rule.threshold, rel=1e-6)
-    assert callback.judgement.raw == evaluate(validation.split(100 / 450)[1])
-    kept = Predictions.load(tmp_path / "out" / "predictions" / "val.npz")
-    np.testing.assert_allclose(kept.logits, validation.logits, rtol=1e-5)
+    validation, test = by_hand(model, 900, 1350), by_hand(model, 1350, 1797)
+    expected = judge(tmp_path / "hand", validation, test, target_accuracy=0.9)
+    assert callback.judgement.policy.calibrator.temperature_ == pytest.approx(
+        expected.policy.calibrator.temperature_, rel=1e-6
+    )
+    assert callback.judgement.raw == evaluate(validation.split(100 / 450)[1])  # no test cases yet
+    assert not (tmp_path / "out" / "predictions" / "test.npz").exists()
+
+    (logged,) = trainer.test(model, loader(1350, 1797), verbose=False)
+    assert callback.judgement.policy.rule.threshold == pytest.approx(expected.policy.rule.threshold, rel=1e-6)
+    assert logged["test/ece"] == pytest.approx(expected.raw.ece, rel=1e-5)
+    assert logged["test/nll_calibrated"] == pytest.approx(expected.calibrated.nll, rel=1e-5)
+    kept = Predictions.load(tmp_path / "out" / "predictions" / "test.npz")
+    np.testing.assert_allclose(kept.logits, test.logits, rtol=1e-5)
     assert kept.class_names == tuple("0123456789")
     assert (tmp_path / "out" / "report.html").is_file()
 
@@ -83,10 +91,16 @@ def test_weights_that_were_not_validated_get_no_temperature(tmp_path):
     trainer, model = trainer_with(callback, check_val_every_n_epoch=2, max_epochs=3), Classifier()
     with pytest.warns(CalibrantWarning, match="the last validation was before the last step"):
         trainer.fit(model, loader(0, 300), loader(900, 1350))
+    with pytest.warns(CalibrantWarning, match="there is no validation of these weights"):
+        trainer.test(model, loader(1350, 1797), verbose=False)
     assert callback.judgement is None
     assert not (tmp_path / "out").exists()
     trainer.validate(model, loader(900, 1350), verbose=False)
     assert callback.judgement.raw == evaluate(by_hand(model, 900, 1350).split(100 / 450)[1])
+    with torch.no_grad():
+        model.net.bias += torch.arange(10)  # as another checkpoint would have it
+    with pytest.warns(CalibrantWarning, match="there is no validation of these weights"):
+        trainer.test(model, loader(1350, 1797), verbose=False)
 
 
 def test_cases_that_teach_nothing_do_not_end_the_training(tmp_path):

@@ -15,3 +15,4 @@ def test_two_processes_are_one_with_the_global_batch(python, tmp_path):
     refused = "the training loader must have the sampler pruner.sampler(), got DistributedSamplerWrapper."
     assert refused in done.stdout
     assert "val is whole: 451 cases" in done.stdout
+    assert "test is whole: 447 cases" in done.stdout

@@ -152,9 +152,10 @@ def _samplers(loader: DataLoader[Any]) -> list[Any]:
 class CalibrationCallback(pl.Callback):
     """Ends a training calibrated: temperature, rule, predictions and page in one folder.
 
-    `validation_step` returns a dictionary with `logits` and `targets`. After `trainer.fit`, and after
-    `trainer.validate`, the temperature is fitted on the logits of the last validation and everything is written as
-    `calibrant.integrations.any_loop.judge` does. Only the first of several validation loaders is looked at.
+    `validation_step` returns a dictionary with `logits` and `targets`, and so does `test_step` if there is one.
+    After `trainer.fit`, and after `trainer.validate`, the temperature is fitted on the logits of the last validation
+    and everything is written as `calibrant.integrations.any_loop.judge` does; `trainer.test` adds the test cases, to
+    which the page then belongs. Only the first of several validation loaders is looked at.
 
     If the cases cannot be judged (too few, labels of one class), there is a warning and the training is kept.
 
@@ -176,7 +177,10 @@ class CalibrationCallback(pl.Callback):
         self.judgement: Judgement | None = None
         self._rows: list[tuple[Tensor, Tensor]] = []
         self._validation: Predictions | None = None
-        self._validated_step = -1
+        # Which weights the validation was about: those of another checkpoint have another temperature.
+        self._weights: tuple[float, ...] = ()
+
+    # validation -------------------------------------------------------------------------------------------------------
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Forget the batches before."""
@@ -193,7 +197,8 @@ class CalibrationCallback(pl.Callback):
     ) -> None:
         """Keep the batch."""
         if dataloader_idx == 0 and not trainer.sanity_checking:
-            logits, targets = _tensors(outputs, "validation_step", "logits", "targets")
+            step = "test_step" if trainer.testing else "validation_step"
+            logits, targets = _tensors(outputs, step, "logits", "targets")
             self._rows.append((logits.cpu(), targets.cpu()))
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -201,22 +206,43 @@ class CalibrationCallback(pl.Callback):
         if trainer.sanity_checking or not self._rows:
             return
         self._validation = self._joined(trainer.val_dataloaders)
-        self._validated_step = trainer.global_step
+        self._weights = _fingerprint(pl_module)
         if trainer.state.fn == "validate":
-            self._judge(self._validation)
+            self._judge(None)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Judge the model by its last validation."""
-        if self._validation is None or self._validated_step != trainer.global_step:
+        if self._validation is None or self._weights != _fingerprint(pl_module):
+            self._validation = None
             _warn("the last validation was before the last step: call trainer.validate(model) for a temperature")
             return
-        self._judge(self._validation)
+        self._judge(None)
 
-    def _judge(self, validation: Predictions) -> None:
-        if distributed.rank() != 0:
+    # test -------------------------------------------------------------------------------------------------------------
+
+    # The same for test batches: the hooks of Lightning have other names for them.
+    on_test_epoch_start = on_validation_epoch_start
+    on_test_batch_end = on_validation_batch_end
+
+    def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the test predictions and their page, and log ECE and NLL before and after."""
+        if self._validation is None or self._weights != _fingerprint(pl_module):
+            _warn("there is no validation of these weights: call trainer.validate with the same ckpt_path before")
+            return
+        self._judge(self._joined(trainer.test_dataloaders))
+        if self.judgement is None:
+            return
+        for name in ("nll", "ece"):
+            pl_module.log(f"test/{name}", getattr(self.judgement.raw, name), rank_zero_only=True)
+            pl_module.log(f"test/{name}_calibrated", getattr(self.judgement.calibrated, name), rank_zero_only=True)
+
+    # both -------------------------------------------------------------------------------------------------------------
+
+    def _judge(self, test: Predictions | None) -> None:
+        if distributed.rank() != 0 or self._validation is None:
             return
         try:
-            self.judgement = judge(self.folder, validation, target_accuracy=self.target_accuracy)
+            self.judgement = judge(self.folder, self._validation, test, target_accuracy=self.target_accuracy)
         except InvalidInput as error:
             self.judgement = None
             _warn(str(error))
@@ -237,6 +263,11 @@ def _interleaved(parts: Sequence[Tensor], loaders: Any) -> Tensor:
     joined = torch.stack([part[: min(map(len, parts))] for part in parts], dim=1).flatten(0, 1)
     rest = [part[min(map(len, parts)) :] for part in parts]
     return torch.cat([joined, *rest])[: len(_flat(loaders)[0].dataset)]  # type: ignore[arg-type]  # it has a length
+
+
+def _fingerprint(module: pl.LightningModule) -> tuple[float, ...]:
+    """Changes with the weights."""
+    return tuple(float(each.detach().double().sum()) for each in module.parameters())
 
 
 def _warn(text: str) -> None:
