@@ -59,7 +59,7 @@ clean:
 
 # What a user runs; the developer's set below adds tests and the peers we compare with.
 .venv/.run: pyproject.toml constraints.txt | .venv/bin/python
-	$(INSTALL) -e ".[train,tensorboard]"
+	$(INSTALL) -e ".[train]"
 	touch $@
 
 .venv/.dev: pyproject.toml constraints.txt | .venv/bin/python

@@ -15,9 +15,8 @@ on the same folder. Processes that a command starts are forks too, without its f
 A service is killed in the middle of requests, again and again on one log, which must hold all that was answered.
 
 At last, two processes train one run (`--devices 2`), as real processes, and one of them is killed at a random moment
-(`--ranks`, each of which takes some ten seconds): the other one must end by itself. Under a real torchrun one of its
-two processes is killed, or torchrun itself gets SIGKILL, SIGTERM or Ctrl-C (`--torchruns`). A study on Ray loses its
-command or another process of Ray (`--rays`, each of which takes about a minute).
+(`--ranks`, each of which takes some ten seconds): the other one must end by itself. A study on
+Ray loses its command or another process of Ray (`--rays`, each of which takes about a minute).
 
 The rule: a life ends with 0, with 2 and one line, or by our kill; after any number of such lives the same command ends
 with 0 and leaves the bytes that an undisturbed run leaves, but for clock readings. Anything else is an exception; the
@@ -50,7 +49,7 @@ import lightning.fabric
 import numpy as np
 import optuna  # noqa: F401  (imported once, for all lives)
 import torch
-from chaos_processes import Fault, Ranks, kill, lose_one, lose_torchrun, start, whole
+from chaos_processes import Fault, Ranks, kill, lose_one, start, whole
 from chaos_serve import kill_services, labelled_log
 from safetensors.numpy import load_file
 
@@ -67,7 +66,6 @@ COMMANDS = "train compare sweep ablate monitor report route calibrate record exp
 LIBRARIES = "sklearn.datasets pandas psutil safetensors.torch alembic.command sqlalchemy.orm onnxscript"
 for module in (*(f"calibrant.cli.{command}" for command in COMMANDS.split()), *LIBRARIES.split()):
     import_module(module)
-TORCHRUNS = ("rank", "killed", "terminated", "interrupted")
 WIDTHS = (8, 8, 9, 11, 12)
 KILLS_OF_A_PIECE, RANKS_OF_A_PIECE = 10, 5
 
@@ -364,9 +362,6 @@ def pieces(options: argparse.Namespace) -> Iterator[Piece]:
         yield Piece("serve", "kill", min(KILLS_OF_A_PIECE, options.services - done), done)
     for done in range(0, options.ranks, RANKS_OF_A_PIECE):
         yield Piece("train, 2 ranks", "lost rank", min(RANKS_OF_A_PIECE, options.ranks - done), done)
-    for done in range(0, options.torchruns, RANKS_OF_A_PIECE):
-        for how in TORCHRUNS:
-            yield Piece("torchrun", how, min(RANKS_OF_A_PIECE, options.torchruns - done), done)
     for how in ("command", "process") if options.rays else ():
         yield Piece("compare, Ray", how, options.rays)
 
@@ -378,15 +373,13 @@ def disturbed(piece: Piece, place: Path, seed: int) -> tuple[Piece, int, Tally]:
     draw = random.Random(f"{seed} {piece}")
     try:
         if piece.kind == "lost rank":
-            return piece, 0, lost(("--devices", "2"), [piece.kind] * piece.times, place, draw)
+            return piece, 0, lost(piece.times, place, draw)
         if piece.job == "serve":
             kills, wrong = kill_services(piece.times, place, draw)
             return piece, 0, Tally(piece.times, kills, 0, piece.times - len(wrong), wrong)
         if piece.job == "compare, Ray":
             identical, wrong = lose_on_ray(piece.times, piece.kind, place, draw)
             return piece, 0, Tally(2 * piece.times, piece.times, 0, identical, wrong)
-        if piece.job == "torchrun":
-            return piece, 0, lost((), [piece.kind] * piece.times, place, draw)
         (job,) = (job for job in jobs() if job.name == piece.job)
         campaign, tally, number = Campaign(job, place, draw), Tally(), piece.first
         while (tally.kills if piece.kind == "kill" else number) < piece.times:
@@ -407,31 +400,26 @@ def disturbed(piece: Piece, place: Path, seed: int) -> tuple[Piece, int, Tally]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def lost(more: tuple[str, ...], hows: list[str], place: Path, draw: random.Random) -> Tally:
+def lost(times: int, place: Path, draw: random.Random) -> Tally:
     """Lose a process of a run again and again; then the run must go on to the undisturbed end."""
-    begin, torchrun = train_begin("nll", *more), not more
+    begin = train_begin("nll", "--devices", "2")
     go_on, out, log, tally = train_go_on(begin), place / "ranks", place / "ranks.txt", Tally()
-    code, seconds, said = whole(begin(out), log, torchrun=torchrun)
+    code, seconds, said = whole(begin(out), log)
     if code:
         sys.exit(f"the undisturbed run in two processes ended with {code}: {said}")
     expected = run_content(out)
-    for how in hows:
+    for _ in range(times):
         shutil.rmtree(out, ignore_errors=True)
         delay = draw.uniform(0.0, seconds)
-        if torchrun:
-            wrong = lose_torchrun(begin(out), log, delay, how)
-        else:
-            wrong = lose_one(begin(out), log, delay, draw.choice)
+        wrong = lose_one(begin(out), log, delay, draw.choice)
         tally.lives, tally.kills = tally.lives + 2, tally.kills + 1
-        code, _, said = whole(go_on(out), log, torchrun=torchrun)
+        code, _, said = whole(go_on(out), log)
         if code:
             wrong.append(f"it cannot go on: {said.strip()[-300:]}")
         elif run_content(out) != expected:
             wrong.append("different bytes")
         tally.identical += not wrong
-        tally.exceptions += [
-            f"{how or 'a process lost'} after {delay:.1f} of {seconds:.1f} s: {each}" for each in wrong
-        ]
+        tally.exceptions += [f"a process lost after {delay:.1f} of {seconds:.1f} s: {each}" for each in wrong]
     return tally
 
 
@@ -482,7 +470,7 @@ def _lose_one(ranks: Ranks, how: str, delay: float, draw: random.Random) -> list
         return ["a process still lives"]
     if victim == first:
         return []
-    code, (said,) = ranks.first.returncode, ranks.said()
+    code, said = ranks.first.returncode, ranks.said()
     lines = [line for line in said.splitlines() if line.startswith("calibrant: ") and "warning: " not in line]
     by_ray = code == 1 and any(word in said for word in ("GCS may have been killed", "to Raylet"))
     fine = code == 0 or (code in (1, 2) and lines) or by_ray
@@ -495,7 +483,6 @@ def main() -> int:
     parser.add_argument("--others", type=int, default=20, help="lives for each other disturbance of each command")
     parser.add_argument("--services", type=int, default=100, help="how often a service is killed among requests")
     parser.add_argument("--ranks", type=int, default=10, help="how often one of two processes is killed")
-    parser.add_argument("--torchruns", type=int, default=5, help="how often each of torchrun's four ends is tried")
     parser.add_argument("--rays", type=int, default=0, help="how often a study on Ray loses its command, or a process")
     parser.add_argument("--only", nargs="+", default=[""], help="the commands whose name begins so")
     parser.add_argument("--processes", type=int, default=1)

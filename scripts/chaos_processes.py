@@ -1,8 +1,6 @@
 """Processes for chaos.py: forks that an audit hook disturbs, and real processes of which one is killed.
 
-A fork runs one command of ours. Runs in several processes are started by calibrant itself (`--devices 2`) or by
-torchrun. With torchrun there are three processes, and torchrun itself can be the one that gets a signal: SIGKILL,
-SIGTERM, or SIGINT for its group as by Ctrl-C.
+A fork runs one command of ours. Runs in several processes are started by calibrant itself (`--devices 2`).
 """
 
 import contextlib
@@ -12,7 +10,6 @@ import os
 import random
 import resource
 import runpy
-import shutil
 import signal
 import sqlite3
 import sqlite3.dbapi2
@@ -225,24 +222,16 @@ def start(command: list[str], folder: Path, fault: Fault, counter: Path | None =
 
 # After the loss of one process the others must end within this time, on a machine that is not busy.
 LONGEST_WAIT = 10.0
-# torchrun itself waits 30 s for its processes to obey a SIGTERM.
-LONGEST_WAIT_OF_TORCHRUN = 60.0
-SIGNALS = {"killed": signal.SIGKILL, "terminated": signal.SIGTERM, "interrupted": signal.SIGINT}
 
 
 class Ranks:
     """A command and all processes that come from it, which are known by a variable in their environment."""
 
-    def __init__(self, command: list[str], log: Path, *, torchrun: bool = False) -> None:
-        self.log, self.torchrun, self.token = log, torchrun, f"CHAOS={uuid.uuid4()}"
-        self.parts = log.with_suffix(".ranks")
-        shutil.rmtree(self.parts, ignore_errors=True)
-        # Each process has a file for what it says, because torchrun adds a traceback of its own to its own output.
-        launcher = ["torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
-        launcher += ["--rdzv-endpoint", "localhost:0", "--redirects", "3", "--log-dir", str(self.parts), "-m"]
+    def __init__(self, command: list[str], log: Path) -> None:
+        self.log, self.token = log, f"CHAOS={uuid.uuid4()}"
         with log.open("w") as err:
             self.first = subprocess.Popen(
-                [sys.executable, "-m", *(launcher if torchrun else ()), "calibrant", *command],
+                [sys.executable, "-m", "calibrant", *command],
                 stdout=subprocess.DEVNULL,
                 stderr=err,
                 start_new_session=True,
@@ -291,17 +280,16 @@ class Ranks:
         self.first.wait()
         return not left
 
-    def said(self) -> list[str]:
-        """What the processes said: one text for those that share a file. What torchrun says itself is not ours."""
-        parts = sorted(self.parts.rglob("stderr.log")) if self.torchrun else [self.log]
-        return [path.read_text() for path in parts]
+    def said(self) -> str:
+        """What the processes said."""
+        return self.log.read_text()
 
 
-def whole(command: list[str], log: Path, *, torchrun: bool = False) -> tuple[int, float, str]:
+def whole(command: list[str], log: Path) -> tuple[int, float, str]:
     """Run a command to its end: exit code, seconds, and what was said."""
-    begun, ranks = time.monotonic(), Ranks(command, log, torchrun=torchrun)
+    begun, ranks = time.monotonic(), Ranks(command, log)
     ranks.end(600.0)
-    return ranks.first.returncode, time.monotonic() - begun, log.read_text() + "".join(ranks.said())
+    return ranks.first.returncode, time.monotonic() - begun, ranks.said()
 
 
 def lose_one(command: list[str], log: Path, delay: float, choose: Callable[[list[int]], int]) -> list[str]:
@@ -319,20 +307,6 @@ def lose_one(command: list[str], log: Path, delay: float, choose: Callable[[list
     return wrong
 
 
-def lose_torchrun(command: list[str], log: Path, delay: float, how: str) -> list[str]:
-    """Send torchrun, or one of its processes ("rank"), a signal after `delay` seconds; what was wrong afterwards."""
-    ranks = Ranks(command, log, torchrun=True)
-    time.sleep(delay)
-    if how == "rank":
-        others = [process for process in ranks.alive() if process != ranks.first.pid]
-        _signal(max(others, default=ranks.first.pid), signal.SIGKILL)
-    elif how == "interrupted":
-        _signal(-ranks.first.pid, signal.SIGINT)
-    else:
-        _signal(ranks.first.pid, SIGNALS[how])
-    return _wrong(ranks, LONGEST_WAIT_OF_TORCHRUN)
-
-
 def kill(process: int) -> None:
     """Send SIGKILL to a process, which may have ended by itself."""
     _signal(process, signal.SIGKILL)
@@ -345,8 +319,8 @@ def _signal(process: int, number: int) -> None:
 
 def _wrong(ranks: Ranks, within: float) -> list[str]:
     wrong = [] if ranks.end(within) else [f"a process still lives after {within:.0f} s"]
-    for said in ranks.said():
-        complaints = [line for line in said.splitlines() if line.startswith("calibrant: ") and "warning: " not in line]
-        if "Traceback" in said or len(complaints) > 1:
-            wrong.append(f"it said: {said.strip().splitlines()[-1][:300]}")
+    said = ranks.said()
+    complaints = [line for line in said.splitlines() if line.startswith("calibrant: ") and "warning: " not in line]
+    if "Traceback" in said or len(complaints) > 1:
+        wrong.append(f"it said: {said.strip().splitlines()[-1][:300]}")
     return wrong

@@ -29,7 +29,7 @@ TOOLS = (
     *("pytest", "pytest-xdist", "hypothesis", "sybil", "httpx2", "psutil", "playwright", "build"),
     *("nbclient", "ipykernel", "check-jsonschema"),
 )
-EXTRAS = "all,mlflow,wandb,ray,vision"
+EXTRAS = "all,ray,vision"
 # What only developers install: no bound of theirs is tried, and `docs` needs a newer jinja2 than a report does.
 DEVELOPERS = ("dev", "docs", "peers")
 

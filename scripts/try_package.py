@@ -49,10 +49,7 @@ print("built")
 """
 # One thing that each extra is for; without one, its name is all there is to try.
 USES: dict[str, list[list[str]]] = {
-    "tensorboard": [[*_TRAIN, "--track", "tensorboard"]],
     "export": [_TRAIN, ["calibrant", "export", "run"]],
-    "mlflow": [[*_TRAIN, "--track", "mlflow"]],
-    "wandb": [[*_TRAIN, "--track", "wandb"]],
     "serve": [["python", "-c", _SERVE]],  # what `export` wrote
     "study": [["calibrant", "sweep", "--data", "digits", "--epochs", "1", "--trials", "1", "--out", "sweep"]],
     "sklearn-export": [["python", "-c", _SKLEARN]],
@@ -63,13 +60,11 @@ USES: dict[str, list[list[str]]] = {
 }
 # What an installation without extras says: one line, exit code 2, before any work.
 MISSING = [
-    ["calibrant", "train", "--data", "digits", "--track", "tensorboard", "--out", "tb"],
     ["calibrant", "export", "run"],
     ["calibrant", "serve", "model.onnx"],
     ["calibrant", "monitor", "decisions.db"],
     ["calibrant", "sweep", "--data", "digits", "--out", "sweep"],
     ["calibrant", "train", "--data", "digits", "--model", "torchvision:resnet18", "--out", "tv"],
-    ["python", "-c", "from calibrant.integrations.transformers import CalibratedTrainer"],
 ]
 
 

@@ -1,4 +1,4 @@
-"""`python -m calibrant` is `calibrant`; torchrun starts it this way."""
+"""`python -m calibrant` is `calibrant`."""
 
 import sys
 

@@ -263,7 +263,6 @@ class PruningAudit(Displayed):
     """What `pruning.npz` holds; all arrays are in the order of the data set.
 
     Attributes:
-        index: 0..n-1.
         target: Label.
         left: Epoch (counted from 1) after which the sample left; -1 if it never did or was re-admitted. The anneal
             does not erase it, and a rest for an epoch is not a leave.
@@ -277,7 +276,6 @@ class PruningAudit(Displayed):
         settings: The pruner's settings.
     """
 
-    index: NDArray[np.int64]
     target: NDArray[np.int64]
     left: NDArray[np.int64]
     score: NDArray[np.float32]
@@ -293,9 +291,9 @@ class PruningAudit(Displayed):
         rows = [
             ("left for good", f"{int((self.left >= 0).sum()):,}"),
             ("train in the coming epoch", f"{int(self.kept.sum()):,}"),
-            ("sample updates", f"{int(self.kept_counts.sum()):,} of {len(self.index) * len(self.kept_counts):,}"),
+            ("sample updates", f"{int(self.kept_counts.sum()):,} of {len(self.target) * len(self.kept_counts):,}"),
         ]
-        return Table(f"{len(self.index):,} samples, {len(self.kept_counts)} epochs", rows)
+        return Table(f"{len(self.target):,} samples, {len(self.kept_counts)} epochs", rows)
 
     def suspects(self, limit: int = 100) -> NDArray[np.intp]:
         """Positions of samples whose label the model kept contradicting, the most confident contradiction first."""
@@ -312,7 +310,6 @@ class PruningAudit(Displayed):
 
 # Type of each array, and the smallest and the largest value; 0: see `load_audit`.
 _ARRAYS: dict[str, tuple[str, int, int]] = {
-    "index": ("i", 0, 0),
     "target": ("i", 0, 0),
     "left": ("i", -1, 2**31),
     "score": ("f", -1, 2),
@@ -344,7 +341,7 @@ def load_audit(path: str | Path) -> PruningAudit:
     check_json(_AuditHeader, header, str(path))
     samples, n_classes = arrays["target"].size, arrays["class_sizes"].size
     epochs = len(np.atleast_1d(arrays["kept_counts"]))
-    limits = {"index": samples - 1, "target": n_classes - 1, "predicted": n_classes - 1}
+    limits = {"target": n_classes - 1, "predicted": n_classes - 1}
     limits |= {"kept_counts": samples, "class_sizes": samples}
     for name, (kind, least, most) in _ARRAYS.items():
         array = arrays[name]

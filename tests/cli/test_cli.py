@@ -1,6 +1,5 @@
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -87,15 +86,3 @@ def test_what_ends_a_command_has_a_code_of_its_own(calibrant, monkeypatch, error
     monkeypatch.setattr("calibrant.training.methods.names", ended)
     found, _, err = calibrant("methods")
     assert (found, err.count("\n")) == (code, 1)
-
-
-def test_a_process_of_torchrun_knows_its_parent_before_anything_is_imported():
-    code = (
-        "import os, sys, calibrant.cli\n"
-        "os._exit = lambda code: print(os.environ['CALIBRANT_LAUNCHER'] == str(os.getppid()), 'torch' in sys.modules)\n"
-        "calibrant.cli.main(['--version'])"
-    )
-    environment = {**os.environ, "LOCAL_RANK": "0"}
-    environment.pop("CALIBRANT_LAUNCHER", None)
-    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert found.stdout.splitlines()[-1] == "True False", found.stderr

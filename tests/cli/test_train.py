@@ -74,7 +74,7 @@ def test_flags_override_a_recipe_file_and_reach_the_method(calibrant, tmp_path):
             "optimiser.batch_size=100",
         ),
         *("--set", "schedule.kind=constant", "--set", "method.options.gamma_low=4", "--set", "data.augment=false"),
-        *("--track", "tensorboard", "--out", tmp_path / "run"),
+        *("--out", tmp_path / "run"),
     )
     assert code == 0, err
     run = Run(tmp_path / "run")
@@ -83,7 +83,6 @@ def test_flags_override_a_recipe_file_and_reach_the_method(calibrant, tmp_path):
     assert (recipe.schedule.kind, recipe.data.augment) == ("constant", False)
     expected = {"huber_weight": 7, "fraction": 0.3, "start": 1, "interval": 1, "ema": 0.5, "gamma_low": 4}
     assert {key: method["settings"][key] for key in expected} == expected
-    assert list((tmp_path / "run" / "tensorboard").glob("events*"))
 
 
 def test_without_out_the_folder_is_named_after_the_run(calibrant, tmp_path, monkeypatch):
@@ -182,7 +181,7 @@ def test_a_diverging_run_is_one_line_with_the_way_out(calibrant, tmp_path):
     assert re.fullmatch(
         r"calibrant: the loss became NaN or infinite in epoch 1 at step \d+ of 68, learning rate 9\.9\d+e\+19\. "
         r"There was no checkpoint yet\. "
-        r"Try a smaller learning rate or a smaller loss weight\.",
+        r"Try a smaller learning rate, and look for NaN in the images\.",
         line,
     )
     assert list((tmp_path / "run").iterdir()) == []

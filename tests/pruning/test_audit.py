@@ -36,7 +36,6 @@ def test_the_file_holds_which_samples_left_when_and_with_what_score(pruner, tmp_
     path = tmp_path / "runs" / "pruning.npz"
     pruner.save(path)
     audit = load_audit(path)
-    assert audit.index.tolist() == list(range(20))
     assert audit.target.tolist() == LABELS.tolist()
     assert np.flatnonzero(audit.kept).tolist() == pruner.kept.tolist()
     assert [int((audit.left == epoch).sum()) for epoch in (-1, 1, 2, 3)] == [10, 5, 3, 2]
@@ -86,7 +85,6 @@ def test_other_files_are_refused(tmp_path, content):
         ("kept_counts", np.int64(3)),
         ("kept_counts", np.zeros((3, 5), int)),
         ("class_sizes", np.zeros(0, int)),
-        ("index", np.full(20, 20)),
     ],
 )
 def test_right_names_with_wrong_types_are_refused(pruner, tmp_path, name, value):

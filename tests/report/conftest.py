@@ -58,7 +58,6 @@ def run_folder(tmp_path):
     save_audit(
         run.path / "pruning.npz",
         PruningAudit(
-            index=np.arange(n),
             target=target,
             left=left,
             score=np.linspace(0.2, 0.9, n, dtype=np.float32),

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -174,26 +173,6 @@ class Zygote:
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
-
-    def step(self, tasks, *arguments, of_each=None, environment=None):
-        """Start processes that train one run, as torchrun does on one machine, but without its supervision.
-
-        Args:
-            tasks: How many.
-            arguments: What follows `calibrant` in all of them.
-            of_each: Further arguments, a list for each task.
-            environment: Further variables of all tasks.
-        """
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
-        step = {"WORLD_SIZE": str(tasks), "LOCAL_WORLD_SIZE": str(tasks), "GROUP_RANK": "0"}
-        step |= {"MASTER_PORT": port, "MASTER_ADDR": "127.0.0.1", **(environment or {})}
-        ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(tasks)]
-        of_each = of_each or [[]] * tasks
-        return [
-            self.start(*arguments, *more, environment=step | rank) for rank, more in zip(ranks, of_each, strict=True)
-        ]
 
     def start(self, *arguments, largest_file=0, terminal=None, die_at=0, environment=None):
         """Start a command.

@@ -54,7 +54,7 @@ def test_killed_processes_end_the_others_and_the_run_continues_exactly(children,
         code, (begun, lost) = end(launcher)
         assert code == 2
         assert "going on after epoch" in begun
-        assert lost == f"calibrant: process {victim} (SIGKILL) of this run ended before the run did. C{hint}"
+        assert lost == f"calibrant: a process (exit code -9) of this run ended before the run did. C{hint}"
 
     launcher = children.start("train", "--resume", folder)
     in_its_epochs(launcher)

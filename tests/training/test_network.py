@@ -1,4 +1,4 @@
-"""Pretrained networks in the engine: what they expect, what is frozen, what learns how fast, and in which epochs."""
+"""Pretrained networks in the engine: what they expect, and what is frozen."""
 
 import sys
 from types import ModuleType, SimpleNamespace
@@ -9,12 +9,11 @@ import torch
 from torch import nn
 
 from calibrant.errors import InvalidInput
-from calibrant.training import Recipe, Run, resume, train
+from calibrant.training import train
 from calibrant.training.checkpoint import load_checkpoint
-from calibrant.training.network import Freezing, rate_factors
-from calibrant.training.recipe import ModelSection, OptimiserSection
+from calibrant.training.network import freeze
 from calibrant.training.run_data import TrainingData
-from calibrant.training.setup import Setup, make_fabric, make_optimiser
+from calibrant.training.setup import Setup, make_fabric
 
 
 class Net(nn.Module):
@@ -37,52 +36,28 @@ def frozen(network):
 
 
 @pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, ()),
-        ({"freeze": "backbone"}, ("0", "1")),
-        ({"freeze": ["0"]}, ("0",)),
-        ({"freeze": ["0.1", "1"]}, ("0.1", "1")),
-        ({"probe": 2}, ("0", "1")),
-    ],
+    ("parts", "expected"), [((), ()), (("backbone",), ("0", "1")), (("0",), ("0",)), (("0.1", "1"), ("0.1", "1"))]
 )
-def test_what_is_frozen_keeps_weights_statistics_and_dropout(settings, expected):
+def test_what_is_frozen_keeps_weights_statistics_and_dropout(parts, expected):
     network = Net()
-    freezing = Freezing(network, ModelSection(**settings))
+    modules = freeze(network, parts)
     rests = tuple(f"model.{part}." for part in expected)
     assert frozen(network) == [name for name, _ in network.named_parameters() if name.startswith(rests)]
     network.train()
-    freezing.hold()
+    for module in modules:
+        module.training = False
     before = {name: value.clone() for name, value in network.named_buffers()}
     network(torch.rand(8, 4))
     for name, value in network.named_buffers():
         assert torch.equal(value, before[name]) == name.startswith(rests), name
     assert network.model[0][2].training == ("0" not in expected)
-    freezing.probing = False
-    freezing.apply()
-    assert frozen(network) == (
-        [] if "probe" in settings else [n for n, _ in network.named_parameters() if n.startswith(rests)]
-    )
 
 
 def test_parts_that_are_not_there_are_refused():
     with pytest.raises(InvalidInput, match=r"model\.freeze must name parts of the network, got 'layer9'\. Known"):
-        Freezing(Net(), ModelSection(freeze=["0", "layer9"]))
+        freeze(Net(), ["0", "layer9"])
     with pytest.raises(InvalidInput, match=r"model\.freeze must leave something to train, got 0, 1, 2"):
-        Freezing(Net(), ModelSection(freeze=["0", "1", "2"]))
-    with pytest.raises(InvalidInput, match=r"model\.probe must end before the last of the 3 epochs, got 3"):
-        Recipe(epochs=3, model={"probe": 3})
-
-
-def test_rates_fall_with_the_distance_from_the_head():
-    network = Net()
-    network.model[0][0].weight.requires_grad_(False)
-    settings = OptimiserSection(name="adamw", lr=0.5, backbone_lr=0.1, layer_decay=0.5)
-    found = rate_factors(network, settings)
-    assert {factor: len(parameters) for factor, parameters in found.items()} == {0.025: 3, 0.05: 4, 1.0: 2}
-    optimiser = make_optimiser(settings, network, torch.tensor(0.5))
-    assert [group["lr"] for group in optimiser.param_groups] == pytest.approx([0.0125, 0.025, 0.5])
-    assert [len(parameters) for parameters in rate_factors(network, OptimiserSection()).values()] == [9]
+        freeze(Net(), ["0", "1", "2"])
 
 
 def recipe_for(toy_recipe, **changes):
@@ -92,20 +67,6 @@ def recipe_for(toy_recipe, **changes):
 def weights(run, epoch):
     tensors = load_checkpoint(run.checkpoints / f"epoch-{epoch:05d}.safetensors").tensors
     return {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
-
-
-def test_a_probe_trains_the_head_alone_then_everything_and_resumes_to_the_same_numbers(
-    toy, toy_recipe, stopped, tmp_path, assert_same_run
-):
-    recipe = recipe_for(toy_recipe, model__probe=2, optimiser__backbone_lr=0.5, schedule__average=0.5)
-    run = train(recipe, tmp_path / "whole", data=toy)
-    begun = {epoch: stopped(recipe, tmp_path / str(epoch), toy, epoch) for epoch in (1, 2, 3)}
-    first, second, third = (weights(Run(folder), epoch) for epoch, folder in begun.items())
-    for name, value in second.items():
-        assert torch.equal(value, first[name]) != name.startswith("head"), name
-        assert not torch.equal(value, third[name]) or value.dtype == torch.int64, name
-    for folder in begun.values():
-        assert_same_run(resume(folder, data=toy), run)
 
 
 def test_a_frozen_backbone_never_changes_and_averaging_leaves_its_statistics(toy, toy_recipe, tmp_path):
@@ -150,7 +111,7 @@ def timm(monkeypatch):
 
 
 def test_a_network_of_timm_is_fine_tuned_with_its_own_input_and_read_again(toy, toy_recipe, timm, tmp_path):
-    recipe = recipe_for(toy_recipe, model__name="timm:small", model__probe=1, optimiser__layer_decay=0.9)
+    recipe = recipe_for(toy_recipe, model__name="timm:small")
     run = train(recipe, tmp_path / "run", data=toy)
     losses = [line["loss"] for line in run.epochs()]
     assert losses[-1] < losses[0]

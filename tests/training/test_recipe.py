@@ -61,10 +61,6 @@ def test_a_broken_rule_is_one_line_that_names_it(tmp_path, text, message):
             lambda: Recipe(method="nll"),
             "recipe key 'method' must be a table of settings, got 'nll'. In TOML: [method], its keys below it.",
         ),
-        (
-            lambda: Recipe().changed(5),
-            'changes must map dotted keys to values, got 5. For example {"optimiser.lr": 0.05}.',
-        ),
     ],
 )
 def test_in_python_a_broken_rule_is_the_same_line(make, message):

@@ -128,19 +128,11 @@ def test_a_plan_that_could_not_keep_to_its_budget_says_so(tmp_path, kept, said):
     assert [text[:63] for text in found] == ["The run made 86.2% of all updates, and its budget was 60.0%: to"] * said
 
 
-@pytest.mark.parametrize(
-    ("share", "advice"), [(0.3, "Hold out more (--set data.validation=0.5) or label more."), (0.5, "Label more.")]
-)
-def test_who_holds_out_much_already_is_told_something_else(tmp_path, share, advice):
-    (only,) = told(tmp_path, *scores(60, wrong=1), **{"data.validation": share})
-    assert only.endswith(advice)
-
-
 def test_too_few_validation_cases_for_a_promise(tmp_path):
     (only,) = told(tmp_path / "a", *scores(60, wrong=1))
     assert "No threshold can be promised" in only
     assert "cases would be needed" in only
-    assert "Hold out more (--set data.validation=0.3) or label more." in only
+    assert "Hold out more (--set data.validation=...) or label more." in only
 
 
 def test_cases_of_one_class_give_no_temperature_and_that_is_said(tmp_path):

@@ -56,21 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     if arguments is None:
         arguments = sys.argv[1:]
-    if os.environ.get("LOCAL_RANK") is None:
-        sys.exit(run(arguments))
-    # One of several training processes. The parent is noted before torch is imported, which takes seconds: torchrun may
-    # be killed meanwhile, and the run ends if this process gets another parent (training/launch.py).
-    os.environ.setdefault("CALIBRANT_LAUNCHER", str(os.getppid()))
-    code = 0
-    try:
-        code = run(arguments)
-    except SystemExit as error:
-        if isinstance(error.code, int):
-            code = error.code
-    # An ordinary end runs the destructors of the process group, which may wait for ever.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    sys.exit(run(arguments))
 
 
 def run(arguments: Sequence[str]) -> int:

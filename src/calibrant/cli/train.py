@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from calibrant.cli._shared import Assignments, DataDir, Json, Out, OutOr, Repeated, TrustCode, answer, complain
+from calibrant.cli._shared import Assignments, DataDir, Json, Out, OutOr, TrustCode, answer, complain
 from calibrant.errors import InvalidInput
 from calibrant.own_code import trust_named
 
@@ -23,7 +23,6 @@ def train(
     data_dir: DataDir = None,
     devices: int | None = None,
     set_: Assignments = None,
-    track: Annotated[list[Literal["tensorboard", "mlflow", "wandb"]] | None, Repeated] = None,
     trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
@@ -44,17 +43,15 @@ def train(
             2 times as expensive, mirror+shift 6 times.
         out: New run folder; by default runs/DATA-MODEL-METHOD-seedN.
         resume: Run folder to continue; nothing but the number of processes can be changed then.
-        devices: Number of processes, also with --resume; torchrun works too.
+        devices: Number of processes, also with --resume.
         set_: Any other setting, as key=value: --set optimiser.lr=0.05 --set method.options.gamma=2. Repeatable.
             A run's recipe.toml shows all settings.
-        track: Also send the figures to TensorBoard (written into the run folder), MLflow or Weights & Biases, as their
-            own environment variables say. Repeatable.
     """
     from calibrant.training import Run, make_reporter, recipe_from
     from calibrant.training import resume as resume_training
     from calibrant.training import train as start_training
     from calibrant.training.data.spec import own_data
-    from calibrant.training.launch import is_first_process, resumable
+    from calibrant.training.launch import resumable
     from calibrant.training.settings import anchored_recipe, default_folder, parse_assignment
 
     changes = {
@@ -67,7 +64,7 @@ def train(
         "engine.devices": devices,
         **dict(parse_assignment(text, method_options=True) for text in set_ or []),
     }
-    reporter = make_reporter(track or ())
+    reporter = make_reporter()
     if resume is not None:
         others = {"recipe": recipe, "data": data, "out": out}
         if any(value is not None for value in {**changes, "engine.devices": None, **others}.values()):
@@ -84,8 +81,7 @@ def train(
         folder = out or default_folder(wanted)
         with resumable(folder):
             run = start_training(anchored_recipe(wanted), folder, data_dir=data_dir, reporter=reporter)
-    if is_first_process():
-        answer(run.describe(), {"run": str(run.path), **run.summary}, as_json=as_json)
+    answer(run.describe(), {"run": str(run.path), **run.summary}, as_json=as_json)
 
 
 def predict(

@@ -1,29 +1,19 @@
-"""For any training loop: `judge` a trained model, and keep the state of a loop.
+"""For any training loop: `judge` a trained model by its predictions, without torch."""
 
-Nothing here needs torch until a function gets tensors, and nothing is downloaded.
-"""
-
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from calibrant.calibration.method_choice import warn_if_worse
 from calibrant.calibration.temperature import temperature_share
-from calibrant.checks import fraction, is_tensor
+from calibrant.checks import fraction
 from calibrant.decisions import Policy, fit_policy
 from calibrant.decisions.policy import FILE_NAME
-from calibrant.errors import InvalidInput, invalid
-from calibrant.files import as_path, atomic_write, parse_json
+from calibrant.files import as_path
 from calibrant.metrics import Evaluation, evaluate
 from calibrant.metrics.metric import label
 from calibrant.predictions import Predictions, require_predictions
 from calibrant.report import write_report
 from calibrant.tables import Displayed, Table
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,32 +81,3 @@ def judge(
     calibrated = policy.calibrate(shown)
     warn_if_worse(shown, calibrated)
     return Judgement(policy, evaluate(shown), evaluate(calibrated), page)
-
-
-# -- what the adapters share -------------------------------------------------------------------------------------------
-
-
-def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write tensors and plain values as one safetensors file; the values are JSON in its header."""
-    from safetensors.torch import save
-
-    tensors: dict[str, Tensor] = {name: value.contiguous() for name, value in state.items() if is_tensor(value)}
-    plain = {name: value for name, value in state.items() if name not in tensors}
-    blob = save(tensors, metadata={"values": json.dumps(plain)})
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(blob)
-
-
-def read_state(path: Path) -> dict[str, Any]:
-    """Read what `write_state` wrote."""
-    from safetensors import SafetensorError, safe_open
-
-    if not path.is_file():
-        raise InvalidInput(f"{path} does not exist. Resume from a checkpoint that was written with a pruner.")
-    try:
-        with safe_open(path, "pt") as file:
-            state: dict[str, Any] = parse_json(file.metadata()["values"], f"{path}: values")
-            state |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise invalid(str(path), "be a pruner's state", f"something else ({error})") from error
-    return state

@@ -1,4 +1,4 @@
-"""Lightning's `Trainer`: callbacks that prune and calibrate, and a loader that can go on in the middle of an epoch.
+"""Lightning's `Trainer`: callbacks that prune and calibrate.
 
 `training_step` returns a dictionary with `loss`, `logits` and `indices`; Lightning hands it to the callback. The
 indices came with the batch: nothing here has to know "the current batch".
@@ -21,85 +21,22 @@ from calibrant.files import as_path
 from calibrant.integrations.any_loop import Judgement, judge
 from calibrant.losses import distributed
 from calibrant.predictions import Predictions
-from calibrant.pruning import ConfidencePruner, Indexed
+from calibrant.pruning import ConfidencePruner
 from calibrant.pruning.sampling import KeptSampler
 
 with importing("this adapter", "Lightning", "train"):
     import lightning.pytorch as pl
 
-__all__ = ["CalibrationCallback", "PrunedLoader", "PruningCallback"]
-
-
-class PrunedLoader(DataLoader[Any]):
-    """`DataLoader` over the samples that a pruner keeps, with each sample's index in the batch.
-
-    It is `DataLoader(Indexed(dataset), sampler=pruner.sampler(), ...)` and can be resumed in the middle of an epoch:
-    Lightning saves its `state_dict`, and the batches that are done are skipped without being loaded.
-
-    Args:
-        dataset: With `__getitem__` and `__len__`, in the order of the pruner's targets.
-        pruner: Knows which samples train, and in what order.
-        batch_size: Samples of one process's batch.
-        drop_last: Leave an incomplete last batch out.
-        key: Of the index, if the dataset yields dictionaries; tuples get one more entry.
-        options: Other options of `DataLoader` (workers, collation, ...), except those that choose samples.
-
-    >>> pruner = ConfidencePruner([0, 1, 0, 1])
-    >>> x, i = next(iter(PrunedLoader([0.5, 1.5, 2.5, 3.5], pruner, batch_size=4)))
-    >>> bool((x == i + 0.5).all())
-    True
-    """
-
-    def __init__(
-        self,
-        dataset: Any,
-        pruner: ConfidencePruner,
-        *,
-        batch_size: int = 1,
-        drop_last: bool = False,
-        key: str = "index",
-        **options: Any,
-    ) -> None:
-        if taken := sorted({"sampler", "batch_sampler", "shuffle"} & set(options)):
-            raise invalid("options", "leave the choice of samples to the pruner", taken[0])
-        self._order = pruner.sampler(batch_size=batch_size, drop_last=drop_last)
-        self._pruner = pruner
-        self._at = self._resume = (-1, 0)
-        super().__init__(
-            Indexed(dataset, key=key), batch_size=batch_size, drop_last=drop_last, sampler=self._order, **options
-        )
-        _check_size(self, pruner)
-
-    @property
-    def batches_done(self) -> int:
-        """Batches of the pruner's current epoch that a resumed run will skip."""
-        epoch, batches = self._resume
-        return batches * (epoch == self._pruner.epoch)
-
-    def __iter__(self) -> Any:
-        # A generator: it starts at the first batch, when a resumed pruner has ended an epoch that was due.
-        done, epoch = self.batches_done, self._pruner.epoch
-        self._order.skip = done * (self.batch_size or 1)
-        self._at = self._resume = (epoch, done)
-        for batch in super().__iter__():
-            self._at = (epoch, self._at[1] + 1)
-            yield batch
-
-    def state_dict(self) -> dict[str, int]:
-        """Where the loader stands: the pruner's epoch, and the batches of it that were handed out."""
-        return {"epoch": self._at[0], "batches": self._at[1]}
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Skip what was handed out, in the epoch that it belongs to."""
-        self._resume = (int(state["epoch"]), int(state["batches"]))
+__all__ = ["CalibrationCallback", "PruningCallback"]
 
 
 class PruningCallback(pl.Callback):
     """Feeds a pruner from Lightning's training loop and ends its epochs.
 
-    After each training batch the pruner observes `logits` and `indices` from the dictionary that `training_step`
-    returned; after each training epoch it takes its step. Its state is part of Lightning's checkpoint. Logs
-    `pruning/kept` and `pruning/kept_share`, the samples that the epoch trained on.
+    The training loader is `DataLoader(Indexed(dataset), sampler=pruner.sampler(batch_size=...), ...)`. After each
+    training batch the pruner observes `logits` and `indices` from the dictionary that `training_step` returned; after
+    each training epoch it takes its step. Its state is part of Lightning's checkpoint, and a training can be resumed
+    from the end of an epoch. Logs `pruning/kept` and `pruning/kept_share`, the samples that the epoch trained on.
 
     The `Trainer` needs `reload_dataloaders_every_n_epochs=1`: Lightning counts the batches of an epoch when it loads
     the loader, and with a count that is too high it would not validate at the end of a shorter epoch. On several
@@ -111,8 +48,7 @@ class PruningCallback(pl.Callback):
 
     def __init__(self, pruner: ConfidencePruner) -> None:
         self.pruner = pruner
-        self._batches = 0
-        self._complete = False
+        self._batches = 0  # of this epoch, done
 
     # the hooks of a run, in their order -------------------------------------------------------------------------------
 
@@ -127,45 +63,29 @@ class PruningCallback(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Check the loader, and that the pruner stands where the trainer does."""
         loader = _pruned_loader(trainer.train_dataloader, self.pruner)
-        _check_size(loader, self.pruner)
+        dataset: Any = loader.dataset
+        if len(dataset) != self.pruner.samples:
+            raise invalid("dataset", f"have the {self.pruner.samples} samples of the pruner's targets", len(dataset))
+        if self._batches:
+            # The sampler begins an epoch anew, and Lightning does not skip the batches that are done.
+            hint = "ModelCheckpoint(save_on_train_epoch_end=True) writes them."
+            raise invalid("ckpt_path", "be a checkpoint from the end of an epoch", "one from before that", hint)
         at = cast("Any", trainer.fit_loop.epoch_progress.current).processed
         if trainer.current_epoch != at:
             # Lightning would end that epoch once more, and tell by the number of batches whether it has.
-            hint = "Give max_epochs alone, or resume from a checkpoint in the middle of an epoch."
+            hint = "Give max_epochs alone."
             raise invalid("Trainer's max_steps", "be left out after the end of an epoch", trainer.max_steps, hint)
-        if at == self.pruner.epoch + 1 and self._complete:
-            self._end_due_epoch(loader, trainer.limit_train_batches)
-        elif at != self.pruner.epoch:
+        if at != self.pruner.epoch:
             hint = "A new training needs a new pruner; a resumed one a checkpoint written with this callback."
             raise invalid("pruner", f"stand at the trainer's epoch {at}", f"one at epoch {self.pruner.epoch}", hint)
-        elif not self._complete and self._batches != getattr(loader, "batches_done", 0):
-            rule = f"skip the {self._batches} batches of this epoch that are done"
-            hint = "Use PrunedLoader, or resume from a checkpoint at the end of an epoch."
-            raise invalid("the training loader", rule, type(loader).__name__, hint)
-
-    def _end_due_epoch(self, loader: DataLoader[Any], limit: float) -> None:
-        """The checkpoint was written after the last batch of an epoch, and Lightning goes on with the next one."""
-        done = self._batches
-        self._end_epoch()
-        coming = int(len(loader) * limit)
-        if isinstance(limit, int):
-            coming = min(len(loader), limit)
-        # Lightning takes the batches that are done for the coming epoch's if that is longer; and workers of a
-        # loader that is not ours have begun to fetch the old epoch's samples.
-        if coming > done or (loader.num_workers and not isinstance(loader, PrunedLoader)):
-            hint = "Resume from another one; ModelCheckpoint(save_on_train_epoch_end=True) writes them."
-            rule = "be a checkpoint from the end of an epoch here"
-            raise invalid("ckpt_path", rule, "one from its last batch", hint)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Observe the batch."""
-        self._complete = trainer.is_last_batch
         self._batches += 1
         if outputs is None or (isinstance(outputs, Mapping) and outputs.get("loss") is None):
             return  # training_step returned None: Lightning leaves the batch out
-        # The indices come with the batch: see `PrunedLoader` and `Indexed`.
         self.pruner.observe(*_tensors(outputs, "training_step", "indices", "logits"))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -173,11 +93,8 @@ class PruningCallback(pl.Callback):
         kept = float(self.pruner.n_kept)
         values = {"pruning/kept": kept, "pruning/kept_share": kept / self.pruner.samples}
         pl_module.log_dict(values, sync_dist=True)
-        self._end_epoch()
-
-    def _end_epoch(self) -> None:
         self.pruner.step()
-        self._batches, self._complete = 0, False
+        self._batches = 0
 
     # checkpoints ------------------------------------------------------------------------------------------------------
 
@@ -191,13 +108,12 @@ class PruningCallback(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values."""
-        return {"pruner": self.pruner.state_dict(), "batches": self._batches, "complete": self._complete}
+        return {"pruner": self.pruner.state_dict(), "batches": self._batches}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
         self.pruner.load_state_dict(state_dict["pruner"])
         self._batches = int(state_dict["batches"])
-        self._complete = bool(state_dict["complete"])
 
 
 def _tensors(outputs: Any, step: str, *names: str) -> list[Tensor]:
@@ -231,12 +147,6 @@ def _flat(loaders: Any) -> list[DataLoader[Any]]:
 def _samplers(loader: DataLoader[Any]) -> list[Any]:
     """The loader's sampler, and the one of its batch sampler."""
     return [loader.sampler, getattr(loader.batch_sampler, "sampler", None)]
-
-
-def _check_size(loader: DataLoader[Any], pruner: ConfidencePruner) -> None:
-    dataset: Any = loader.dataset
-    if len(dataset) != pruner.samples:
-        raise invalid("dataset", f"have the {pruner.samples} samples of the pruner's targets", len(dataset))
 
 
 class CalibrationCallback(pl.Callback):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, check_cv
-from sklearn.utils import Tags, _safe_indexing, get_tags, indexable
+from sklearn.utils import Tags, get_tags, indexable
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, has_fit_parameter
@@ -26,8 +26,6 @@ from calibrant.predictions import Kind, Predictions
 _FEWEST = 2  # classes, and folds
 # A decision function has any unit: on raw columns the temperature of a perceptron is 200,000.
 _ANY_UNIT = (1e-9, 1e9)
-# Rows on which a decision function is compared with what its classifier predicts.
-_COMPARED = 200
 
 
 class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # untyped
@@ -127,9 +125,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             raise invalid("cv", "be a number of folds, a splitter, or 'prefit'", repr(self.cv))
         check_is_fitted(self.estimator)
         self.estimators_, self.classes_ = [self.estimator], np.unique(self.estimator.classes_)
-        outputs, kind = _outputs(self.estimator, X, self.classes_)
-        _refuse_pairs(self.estimator, X, outputs, self.classes_)
-        return outputs, kind
+        return _outputs(self.estimator, X, self.classes_)
 
     def _fit_folds(self, X: Any, y: NDArray[Any], weights: Any) -> tuple[NDArray[np.float64], Kind]:
         """What is said about each case by a model that was fitted without its fold."""
@@ -147,8 +143,6 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             _fit(part, X_part, y_part, None if weights is None else weights[inside])
             held_out, _ = _safe_split(part, X, None, outside, inside)
             outputs[outside], kind = _outputs(part, held_out, self.classes_)
-            if not self.estimators_:
-                _refuse_pairs(part, held_out, outputs[outside], self.classes_)
             self.estimators_.append(part)
         if np.isnan(outputs).any():
             raise invalid("cv", "hold out every case once", repr(self.cv), "Use a number of folds.")
@@ -249,8 +243,9 @@ def _outputs(estimator: Any, X: Any, classes: NDArray[Any]) -> tuple[NDArray[np.
         kind, found = "probabilities", np.asarray(estimator.predict_proba(X), dtype=np.float64)
     else:
         raise invalid("estimator", "have predict_proba or decision_function", type(estimator).__name__)
-    if found.shape[1] != len(estimator.classes_):
-        got = f"{found.shape[1]} columns for {len(estimator.classes_)} classes"
+    n_classes = len(estimator.classes_)
+    if found.shape[1] != n_classes or (n_classes > 2 and _by_pairs(estimator)):
+        got = f"{found.shape[1]} columns for {n_classes} classes"
         raise invalid("estimator", "say one number per class", got, "Set decision_function_shape='ovr'.")
     unknown = ~np.isin(estimator.classes_, classes)
     if unknown.any():
@@ -263,16 +258,10 @@ def _outputs(estimator: Any, X: Any, classes: NDArray[Any]) -> tuple[NDArray[np.
     return outputs, kind
 
 
-def _refuse_pairs(estimator: Any, X: Any, outputs: NDArray[np.float64], classes: NDArray[Any]) -> None:
-    """Refuse a decision function with one column per pair of classes: three classes have as many pairs as classes."""
-    if len(classes) != 3 or not hasattr(estimator, "decision_function"):
-        return
-    rows = np.arange(min(len(outputs), _COMPARED))
-    agree = np.mean(estimator.predict(_safe_indexing(X, rows)) == classes[outputs[rows].argmax(axis=1)])
-    if agree < 0.5:
-        got = f"a class that it predicts in {agree:.0%} of {len(rows)} cases"
-        rule = "say the largest number for the class that it predicts"
-        raise invalid("estimator", rule, got, "Set decision_function_shape='ovr'.")
+def _by_pairs(estimator: Any) -> bool:
+    """Whether the decision function has a column per pair of classes; three classes have three pairs."""
+    settings: dict[str, Any] = getattr(estimator, "get_params", dict)()
+    return any(name.endswith("decision_function_shape") and value == "ovo" for name, value in settings.items())
 
 
 def _smallest(outputs: NDArray[np.float64], kind: Kind) -> float:

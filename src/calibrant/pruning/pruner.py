@@ -443,7 +443,6 @@ class ConfidencePruner:
     def audit(self) -> PruningAudit:
         """Return the whole record, sample by sample."""
         return PruningAudit(
-            index=np.arange(self.samples),
             target=self._labels.copy(),
             left=self._left.astype(np.int64),
             score=self.table.column("confidence"),

@@ -50,7 +50,6 @@ class KeptSampler(Sampler[int]):
         self.pruner = pruner
         self._batches = batch_size, drop_last
         self._place = rank, world_size
-        self.skip = 0  # samples at the beginning of a pass that are left out, if an epoch is resumed
 
     def _positions(self) -> range:
         """Positions of this rank in the global order; asked anew at each pass, as a process group may be made later."""
@@ -79,7 +78,7 @@ class KeptSampler(Sampler[int]):
         return order[torch.tensor(self._positions(), dtype=torch.int64) % len(order)]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.order()[self.skip :].tolist())
+        return iter(self.order().tolist())
 
     def __len__(self) -> int:
         return len(self._positions())

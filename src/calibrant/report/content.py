@@ -204,7 +204,7 @@ def _suspects(
         samples = entry.run.training_samples(audit.target, doubtful, data_dir)
     suspects = []
     for i, sample in zip(doubtful, samples or [None] * len(doubtful), strict=True):
-        identity, picture = f"sample {audit.index[i]}", None
+        identity, picture = f"sample {i}", None
         if sample is not None:
             identity = sample.identity
         if sample is not None and pictures:

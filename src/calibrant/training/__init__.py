@@ -2,7 +2,7 @@
 
 from calibrant.training.default_recipes import default_recipe, named_recipes, paper_recipe
 from calibrant.training.engine import TrainingDiverged, predict_again, resume, train, train_or_resume
-from calibrant.training.progress import LiveBar, PlainLines, Reporter, TrackedReporter, make_reporter
+from calibrant.training.progress import LiveBar, PlainLines, Reporter, make_reporter
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run
 from calibrant.training.run_data import TorchData
@@ -15,7 +15,6 @@ __all__ = [
     "Reporter",
     "Run",
     "TorchData",
-    "TrackedReporter",
     "TrainingDiverged",
     "default_recipe",
     "make_reporter",

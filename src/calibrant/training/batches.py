@@ -19,6 +19,7 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from calibrant.errors import CalibrantError, InvalidInput, invalid
+from calibrant.losses import distributed
 from calibrant.pruning import ConfidencePruner, Indexed
 from calibrant.training.data import Augmentation, StreamedImages, augment, draw_augmentation, normalise
 from calibrant.training.data.dataset import Size, resized
@@ -338,7 +339,7 @@ class BatchReader:
 def default_workers() -> int:
     """One process per core that this process may use, fewer if several processes of a run share a machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(_MOST_WORKERS, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    return max(1, min(_MOST_WORKERS, cores // distributed.world_size()))
 
 
 def lost_worker(error: BaseException, path: Path) -> CalibrantError | None:

@@ -281,9 +281,6 @@ def _unpack(setup: "Setup", checkpoint: Checkpoint) -> None:
 
 # the epoch log, metrics.jsonl -----------------------------------------------------------------------------------------
 
-# About a hundred thousand epochs.
-_LARGEST_LOG = 2**26
-
 
 def append_line(path: Path, line: Line) -> None:
     """Append one epoch's line, and return when it is on the disk."""
@@ -309,8 +306,6 @@ def read_log(path: Path, *, epochs: int | None = None) -> list[Line]:
     """
     found: list[bytes] = []
     with reading(path):
-        if path.is_file() and path.stat().st_size > _LARGEST_LOG:
-            raise InvalidInput(f"{path} is larger than {_LARGEST_LOG // 2**20} MB: it is no log of a run.")
         if path.is_file():
             found = path.read_bytes().split(b"\n")[:-1]
     lines: list[Line] = []

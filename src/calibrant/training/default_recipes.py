@@ -18,16 +18,8 @@ from calibrant.training.data.spec import own_data
 from calibrant.training.recipe import DataSection, Recipe
 from calibrant.training.run_data import own_extent
 
-_LARGEST_BATCH, _SMALLEST_BATCH = 128, 16
-_STEPS_PER_EPOCH = 64
-_RATE = 0.1
 # 160 epochs of the 45,000 training images of CIFAR-10 in batches of 128.
 _SAMPLES, _UPDATES = 45_000, 56_250
-_FEWEST_UPDATES, _FEWEST_EPOCHS = 1_000, 40
-_FEW_PER_CLASS = 1_000
-_SMALL_SIDE, _MEDIUM_SIDE = 16, 64
-_FEW_SAMPLES = 1_000
-_MANY_VALIDATION = 5_000
 _AVERAGE = "schedule.average"
 _SYMBOLS = re.compile(
     r"\b(digits?|numbers?|letters?|characters?|alphabet|handwriting|captcha|[ekq]?mnist|notmnist|svhn|usps|omniglot)\b"
@@ -44,85 +36,65 @@ class Derived:
 
 
 def derive(extent: Extent, *, validation: float) -> dict[str, Derived]:
-    """The settings for a data set of this size, of which the share `validation` is held out."""
+    """The settings for a data set of this size, of which the share `validation` is held out (docs/training.md)."""
     held_out = extent.validation_cases(validation)
     samples = max(extent.train - held_out, 1)
-    return {
-        "model.name": _model(extent.side, samples),
-        **_length(samples),
-        **_schedule(samples / max(extent.n_classes, 1)),
-        "calibration.share": _calibration(held_out),
-        **_augmentation(extent),
-    }
+    images = f"{samples:,} training images"
 
+    network, why = "resnet32", f"images of {extent.side} pixels per side"
+    if extent.side <= 16:
+        network = "tiny"
+    # At 216 images and equal time on a CPU it was no worse than resnet32 on two sets.
+    elif samples < 1000 and extent.side <= 64:
+        network, why = "tiny", f"{images} of {extent.side} pixels per side"
 
-def _model(side: int, samples: int) -> Derived:
-    if side <= _SMALL_SIDE:
-        return Derived("tiny", f"tiny, for images of {side} pixels per side")
-    # At 216 images and equal time on a CPU it was no worse than resnet32 on two sets: docs/training.md.
-    if samples < _FEW_SAMPLES and side <= _MEDIUM_SIDE:
-        return Derived("tiny", f"tiny, for {samples:,} training images of {side} pixels per side")
-    return Derived("resnet32", f"resnet32, for images of {side} pixels per side")
-
-
-def _length(samples: int) -> dict[str, Derived]:
-    """Batch, rate and epochs: the largest power of two that leaves enough steps per epoch, and enough updates."""
-    batch = _LARGEST_BATCH
-    while batch > _SMALLEST_BATCH and samples / batch < _STEPS_PER_EPOCH:
+    batch = 128
+    while batch > 16 and samples / batch < 64:
         batch //= 2
     batch = min(batch, samples)
     # By the square root: at 216 images and batches of 16 it gave an NLL after scaling of .53, in proportion .58.
-    rate = round(_RATE * (batch / _LARGEST_BATCH) ** 0.5, 3)
-    why = f"{rate:g} for batches of {batch}"
-    if batch != _LARGEST_BATCH:
-        why += f": {_RATE} times the square root of {batch} / {_LARGEST_BATCH}"
+    rate = round(0.1 * (batch / 128) ** 0.5, 3)
     # As many updates as on CIFAR-10, fewer for smaller sets.
-    updates = max(_UPDATES * min(1.0, (samples / _SAMPLES) ** (2 / 3)), _FEWEST_UPDATES)
-    epochs = max(round(updates * batch / samples), _FEWEST_EPOCHS)
-    updates_made, steps = epochs * samples / batch, math.ceil(samples / batch)
-    size = f"{samples:,} training images"
-    return {
-        "optimiser.batch_size": Derived(batch, f"{batch}, which makes {steps:,} steps per epoch of {size}"),
-        "optimiser.lr": Derived(rate, why),
-        "epochs": Derived(epochs, f"{epochs}, about {updates_made:,.0f} updates for {size}"),
-    }
+    updates = max(_UPDATES * min(1.0, (samples / _SAMPLES) ** (2 / 3)), 1000)
+    epochs = max(round(updates * batch / samples), 40)
 
-
-def _schedule(per_class: float) -> dict[str, Derived]:
     floor, number = 0.2, "no fewer"
-    if per_class < _FEW_PER_CLASS:
+    per_class = samples / max(extent.n_classes, 1)
+    if per_class < 1000:
         floor, number = 0.5, "fewer"
-    why = f"{floor} of the first rate, for {number} than {_FEW_PER_CLASS:,} images per class"
-    return {
-        "schedule.floor": Derived(floor, f"{why} ({per_class:,.0f})"),
-        _AVERAGE: Derived(0.25, "0.25, the weights of the last quarter of the epochs are averaged"),
-    }
+    floor_why = f"{floor} of the first rate, for {number} than 1,000 images per class ({per_class:,.0f})"
 
-
-def _calibration(validation: int) -> Derived:
     # Twice the cases halve how often the ECE misses 1 %; below 5,000 they would cost several points of what may be
     # automated at 99 %, above only 0.3: results/benchmarks/calibration-share.txt.
-    many = validation >= _MANY_VALIDATION
-    share = 0.2 if many else 0.1
+    share = 0.1
+    if held_out >= 5000:
+        share = 0.2
     # Rounded as `Predictions.split` does.
-    fitted = math.ceil(temperature_share(validation, share) * validation - 0.5)
-    why = f"{fitted:,} of {validation:,} validation cases for the temperature, the others for promises"
+    fitted = math.ceil(temperature_share(held_out, share) * held_out - 0.5)
+    share_why = f"{fitted:,} of {held_out:,} validation cases for the temperature, the others for promises"
     if fitted < CAUTIOUS_CASES:
-        why += "; with so few it stays close to 1 unless they are clear"
-    return Derived(share, why, many)
+        share_why += "; with so few it stays close to 1 unless they are clear"
 
-
-def _augmentation(extent: Extent) -> dict[str, Derived]:
     usual = extent.augmentation
     crop = int(extent.side / 8 + 0.5)
-    mirror, why = True, "yes, unless left and right matter: then say no"
+    mirror, mirror_why = True, "yes, unless left and right matter: then say no"
     if _shows_symbols(extent.name):
-        mirror, why = False, "no, the set's name says digits or letters"
+        mirror, mirror_why = False, "no, the set's name says digits or letters"
     elif not usual.flip:
-        mirror, why = False, "no, the classes are named like digits or letters"
+        mirror, mirror_why = False, "no, the classes are named like digits or letters"
+
     return {
+        "model.name": Derived(network, f"{network}, for {why}"),
+        "optimiser.batch_size": Derived(
+            batch, f"{batch}, which makes {math.ceil(samples / batch):,} steps per epoch of {images}"
+        ),
+        "optimiser.lr": Derived(rate, f"{rate:g} for batches of {batch}: 0.1 times the square root of {batch} / 128"),
+        "epochs": Derived(epochs, f"{epochs}, about {epochs * samples / batch:,.0f} updates for {images}"),
+        "schedule.floor": Derived(floor, floor_why),
+        _AVERAGE: Derived(0.25, "0.25, the weights of the last quarter of the epochs are averaged"),
+        "calibration.share": Derived(share, share_why),
         "data.crop": Derived(crop, f"{crop} px, an eighth of {extent.side}", crop != usual.crop_padding),
-        "data.mirror": Derived(mirror, why, mirror != usual.flip),
+        "data.mirror": Derived(mirror, mirror_why, mirror != usual.flip),
     }
 
 
@@ -247,7 +219,7 @@ def _derived(data: str | Dataset, given: Mapping[str, Any]) -> dict[str, Derived
     validation = Recipe().changed({"data.validation": given.get("data.validation", _VALIDATION)}).data.validation
     if isinstance(data, str) and own_data(data):
         # Its items are finished input: nothing is cropped or mirrored.
-        settings = derive(own_extent(data, validation), validation=validation)
+        settings = derive(own_extent(data), validation=validation)
         return {key: setting for key, setting in settings.items() if not key.startswith("data.")}
     return derive(extent_of(data), validation=validation)
 

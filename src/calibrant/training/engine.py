@@ -11,6 +11,7 @@ import torch
 
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, invalid
 from calibrant.files import write_json
+from calibrant.losses.distributed import is_distributed
 from calibrant.predictions import Predictions
 from calibrant.runs import Split
 from calibrant.training.batches import lost_worker
@@ -31,7 +32,7 @@ from calibrant.training.checkpoint import (
 from calibrant.training.data import Dataset
 from calibrant.training.data.pictures import Unreadable
 from calibrant.training.final_weights import take_mean
-from calibrant.training.launch import joined, joins_a_group, on_first_rank, start_processes
+from calibrant.training.launch import launched, on_first_rank, start_processes
 from calibrant.training.models import AveragedViews
 from calibrant.training.models.build import Views
 from calibrant.training.progress import Reporter
@@ -118,14 +119,14 @@ def _train(
     reporter: Reporter,
 ) -> None:
     """Train into `path` to the end, in this process or in new ones."""
-    if recipe.engine.devices > 1 and not joins_a_group():
+    if recipe.engine.devices > 1 and not is_distributed():
         work = partial(_train, path, recipe, data_dir, data, new=new)
         start_processes(recipe.engine.devices, work, path, reporter, on_gpu=on_gpu(recipe))
         return
     # The caller vouched for code of the user's own; new processes do not know it.
     recipe.with_trusted_code(trust_code=True)
     fabric = make_fabric(recipe)
-    with joined(fabric, path, recipe.compared()):
+    with launched(fabric, path):
         # Built before the folder: a recipe that cannot run leaves nothing behind.
         loaded = load_data(recipe, data_dir, data)
         setup = Setup(trained_recipe(recipe, loaded), fabric, loaded)
@@ -250,7 +251,6 @@ class _Training:
                     f"run {self.run.path} began with other data than what is found now. "
                     "Point --data-dir to the data that it began with."
                 )
-            self.setup.enter(done)
             unpack(self.setup, checkpoint)
         # Epochs that were logged after this checkpoint are trained again.
         on_first_rank(self.fabric, lambda: write_log(self.run.log_path, self.log))
@@ -261,8 +261,6 @@ class _Training:
         setup.enter(epoch)
         meter, source = setup.steps.meter, setup.steps.source
         started = time.perf_counter()
-        setup.network.train()
-        setup.freezing.hold()
         meter.reset()
         source.begin(epoch)
         steps = len(source.tables.totals())
@@ -336,21 +334,19 @@ class _Training:
     def _stop_if_diverged(self, epoch: int, steps: int) -> None:
         step = self.setup.steps.meter.first_bad_step()
         what = "the loss became NaN or infinite"
-        advice = "Try a smaller learning rate or a smaller loss weight."
         if step is None:
             weights = [value for value in self.setup.network.state_dict().values() if value.is_floating_point()]
             if bool(torch.stack([torch.isfinite(value).all() for value in weights]).all()):
                 return
             # The last step broke the weights: no loss was computed with them yet.
             what, step = "a weight became NaN or infinite", steps - 1
-        elif epoch == 1 and step == 0:
-            advice = "No weight had been changed by then: look for NaN in the images and at what the network gives."
         lr = self.recipe.learning_rate(epoch - 1 + step / steps)
         saved = "There was no checkpoint yet."
         if good := saved_checkpoints(self.run.checkpoints):
             saved = f"The last good checkpoint is {good[0].name}."
         raise TrainingDiverged(
-            f"{what} in epoch {epoch} at step {step + 1} of {steps}, learning rate {lr:g}. {saved} {advice}"
+            f"{what} in epoch {epoch} at step {step + 1} of {steps}, learning rate {lr:g}. {saved} "
+            "Try a smaller learning rate, and look for NaN in the images."
         )
 
     def _predict(self, split: Split) -> Predictions:
@@ -373,7 +369,8 @@ class _Training:
     def _finish(self) -> None:
         # The last epoch predicted the validation part already, unless this process began after that epoch.
         validation = self.final_validation or self._predict("val")
-        predictions = self._save_predictions({"val": validation, "test": self._predict("test")})
+        predictions: dict[Split, Predictions] = {"val": validation, "test": self._predict("test")}
+        self._save(predictions)
         self.setup.pruner.save(self.run.pruning_path)
         calibration = calibrate_run(self.run)
         warnings = find_failures(self.run, self.log, calibration)
@@ -383,18 +380,16 @@ class _Training:
         if best is not None:
             # The network keeps these weights.
             self.setup.network.load_state_dict(best.weights)
-            predictions = self._save_predictions({split: self._predict(split) for split in ("val", "test")}, best=True)
+            predictions = {"val": self._predict("val"), "test": self._predict("test")}
+            self._save(predictions, best=True)
             chosen = {"select": best.select, "epoch": best.epoch, "figure": best.figure}
             content["best"] = {**chosen, **judged(predictions)}
         # The last file: from now on the run counts as finished.
         write_json(self.run.summary_path, content)
 
-    def _save_predictions(
-        self, predictions: dict[Split, Predictions], *, best: bool = False
-    ) -> dict[Split, Predictions]:
+    def _save(self, predictions: dict[Split, Predictions], *, best: bool = False) -> None:
         for split, prediction in predictions.items():
             prediction.save(self.run.predictions_path(split, best=best))
-        return predictions
 
 
 def state_of(folder: Path, recipe: Recipe) -> Literal["new", "stopped", "finished"]:

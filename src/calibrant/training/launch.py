@@ -1,24 +1,22 @@
-"""Several processes that train one run, started here or by torchrun.
+"""Several processes that train one run, one per device.
 
-`train` with `engine.devices` above 1 starts one process per device with `torch.multiprocessing` and waits for them.
-They meet through a file and talk over the loopback interface only. The waiting process shows the progress; if one
-process ends early, it ends the others, and if it is itself killed, the system kills them. Each file of a run is
-written so that a kill at any moment leaves it whole.
+`train` with `engine.devices` above 1 starts them with `torch.multiprocessing` and waits for them. They meet through a
+file and talk over the loopback interface only. The waiting process shows the progress; if one process ends early, it
+ends the others, and if it is itself killed, the system kills them. Each file of a run is written so that a kill at any
+moment leaves it whole.
 """
 
 import ctypes
 import logging
-import math
 import os
-import pickle
 import signal
 import socket
 import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,14 +26,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import torch
 from torch import distributed as dist
 
-from calibrant.errors import CalibrantError, InvalidInput, at_level
+from calibrant.errors import CalibrantError, at_level
 from calibrant.runs import is_run
 from calibrant.training.progress import Reporter
-from calibrant.training.recipe import first_difference
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
-    from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 
 T = TypeVar("T")
 # Fabric logs remarks on processes, precision and tensor cores, under the name of the half of Lightning that was
@@ -43,11 +39,6 @@ T = TypeVar("T")
 FABRIC_LOGGERS = ("lightning.fabric", "lightning.pytorch")
 # Seconds between two looks at the processes.
 _POLL = 0.05
-# Seconds in which the process that failed first may report its error after another one has noticed that it is gone.
-_GRACE = 3.0
-# Exit codes of a process: its error was reported, or it has lost the connection to another process.
-_REPORTED = 2
-_LEFT_ALONE = 3
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
@@ -74,41 +65,12 @@ def resumable(path: Path) -> Iterator[None]:
         raise KeyboardInterrupt(message) from error
 
 
-def joins_a_group() -> bool:
-    """Whether this process is one of several that torchrun or `start_processes` started."""
-    return {"RANK", "WORLD_SIZE"} <= os.environ.keys()
-
-
-def is_first_process() -> bool:
-    """Whether this process reports to the user: the only one, or the first of those that torchrun started."""
-    return os.environ.get("RANK", "0") == "0"
-
-
-def group_layout() -> "tuple[ClusterEnvironment, int, int]":
-    """Lightning's view of the group that this process joins, the processes per machine, and the number of machines."""
-    from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-
-    processes = int(os.environ["WORLD_SIZE"])
-    per_machine = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
-    return TorchElasticEnvironment(), per_machine, processes // per_machine
-
-
 @contextmanager
-def joined(fabric: "Fabric", path: Path, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Join the processes of the run, and report a lost connection as `ProcessLost`.
-
-    `settings` are names and values that must be the same in all processes.
-    """
-    if fabric.world_size == 1:
-        fabric.launch()
-        yield
-        return
-    _end_with_parent(int(os.environ.get("CALIBRANT_LAUNCHER", os.getppid())))
-    _refuse_lost_torchrun(path)
+def launched(fabric: "Fabric", path: Path) -> Iterator[None]:
+    """Launch Fabric, and report a lost connection to another process as `ProcessLost`."""
     try:
         with at_level(logging.WARNING, *FABRIC_LOGGERS):
             fabric.launch()
-        _refuse_other_settings(dict(settings))
         yield
     except RuntimeError as error:
         # For gloo only the text says that another process is gone.
@@ -117,38 +79,12 @@ def joined(fabric: "Fabric", path: Path, settings: Mapping[str, Any]) -> Iterato
         raise ProcessLost(lost_message("another process", path)) from error
 
 
-def _refuse_other_settings(settings: dict[str, Any]) -> None:
-    """Refuse processes that were started with different settings; all of them raise the same error."""
-    everyone: list[dict[str, Any]] = [{} for _ in range(dist.get_world_size())]
-    dist.all_gather_object(everyone, settings)
-    first = everyone[0]
-    for rank, other in enumerate(everyone):
-        key = first_difference(first, other)
-        if key is not None:
-            raise InvalidInput(
-                f"{key} must be the same in all processes of a run, got {first.get(key)} in process 0 and "
-                f"{other.get(key)} in process {rank}. Start all of them with one command line."
-            )
-
-
 def on_first_rank(fabric: "Fabric", work: Callable[[], T]) -> T:
-    """Do `work` on the first rank while the others wait; all get its result, or raise its error.
-
-    Without this an error on the first rank (a full disk) would leave the others waiting for it for half an hour.
-    """
-    if fabric.world_size == 1:
-        return work()
+    """Do `work` on the first rank while the others wait for its result. An error there ends all processes."""
     result: T | None = None
-    problem: CalibrantError | None = None
     if fabric.global_rank == 0:
-        try:
-            result = work()
-        except CalibrantError as error:
-            problem = error
-    problem_of_first, shared = cast("tuple[CalibrantError | None, T]", fabric.broadcast((problem, result)))
-    if problem_of_first is not None:
-        raise problem_of_first
-    return shared
+        result = work()
+    return cast("T", fabric.broadcast(result))
 
 
 def start_processes(
@@ -183,40 +119,30 @@ def start_processes(
 
 def _follow(started: list[tuple[Any, Connection]], path: Path, reporter: Reporter) -> None:
     """Pass on what the processes report until all have ended well or one has failed."""
-    give_up = math.inf
     while True:
         # Read before the messages: all that an ended process has sent is then among them.
         codes = [process.exitcode for process, _ in started]
         for _, receiver in started:
-            _deliver(receiver, reporter)
+            for kind, content in _messages(receiver):
+                if kind == "error":
+                    raise content
+                if kind == "warning":
+                    warnings.warn(content, stacklevel=2)
+                else:
+                    getattr(reporter, kind)(*content)
         if all(code == 0 for code in codes):
             return
-        for rank, code in enumerate(codes):
-            if code not in (None, 0, _LEFT_ALONE):
-                reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-                raise ProcessLost(lost_message(f"process {rank} ({reason})", path))
-        if _LEFT_ALONE in codes:
-            give_up = min(give_up, time.monotonic() + _GRACE)
-        if time.monotonic() > give_up:
-            raise ProcessLost(lost_message("a process", path))
+        if failed := [code for code in codes if code]:
+            # A signal, which is negative, comes before the end of a process that was left alone.
+            raise ProcessLost(lost_message(f"a process (exit code {min(failed)})", path))
         time.sleep(_POLL)
 
 
-def _deliver(receiver: Connection, reporter: Reporter) -> None:
-    """Hand over all messages that have come so far; a reported error is raised."""
-    while True:
-        try:
-            if not receiver.poll():
-                return
-            kind, content = receiver.recv()
-        except (EOFError, OSError):  # the process has ended
-            return
-        if kind == "error":
-            raise content
-        if kind == "warning":
-            warnings.warn(content, stacklevel=2)
-        else:
-            getattr(reporter, kind)(*content)
+def _messages(receiver: Connection) -> Iterator[tuple[str, Any]]:
+    """All messages that have come so far."""
+    with suppress(EOFError, OSError):  # the process has ended
+        while receiver.poll():
+            yield receiver.recv()
 
 
 @contextmanager
@@ -236,30 +162,29 @@ def _run_rank(group: dict[str, Any], parent: int, work: Callable[..., object], s
     """What a new process does: join the others, work, and report an error."""
     _end_with_parent(parent)
     warnings.showwarning = lambda message, *_, **__: sender.send(("warning", message))
-    code = 0
+    code = 1
     try:
-        _join_local_group(**group)
+        _join_group(**group)
         reporter = Reporter()
         if group["rank"] == 0:
             reporter = _SendingReporter(sender)
         work(reporter=reporter)
+        code = 0
     except ProcessLost:
-        code = _LEFT_ALONE
-    except BaseException as error:  # noqa: BLE001 (the process that waits decides what to do about it)
-        if not isinstance(error, CalibrantError):
-            error.add_note(traceback.format_exc())
-        sender.send(("error", _transferable(error)))
-        code = _REPORTED
+        pass  # the process that waits sees which one is gone
+    except CalibrantError as error:
+        sender.send(("error", error))
+    except BaseException:  # noqa: BLE001 (the process that waits decides what to do about it)
+        sender.send(("error", RuntimeError(traceback.format_exc())))
     sys.stdout.flush()
     sys.stderr.flush()
     # Not an ordinary end: it runs the destructors of torch's process group, which may wait for ever.
     os._exit(code)
 
 
-def _join_local_group(rank: int, devices: int, folder: str, *, on_gpu: bool) -> None:
+def _join_group(rank: int, devices: int, folder: str, *, on_gpu: bool) -> None:
     """Set torch's process group up before Fabric does, which would listen on all addresses of this machine."""
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0"}
-    os.environ |= {"WORLD_SIZE": str(devices), "LOCAL_WORLD_SIZE": str(devices)}
+    os.environ["LOCAL_RANK"] = str(rank)  # Fabric then starts no processes itself
     for _, interface in socket.if_nameindex():
         if interface.startswith("lo"):  # lo on Linux, lo0 on macOS
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
@@ -278,29 +203,7 @@ def _end_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:  # it died before
-        os._exit(_LEFT_ALONE)
-
-
-def _refuse_lost_torchrun(path: Path) -> None:
-    """Refuse to wait for processes if torchrun is gone: it serves the address at which they meet.
-
-    If it is killed while this process starts, `_end_with_parent` takes the process that adopted this one for torchrun.
-    """
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return
-    try:
-        socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), timeout=10).close()
-    except OSError as error:
-        raise ProcessLost(lost_message("torchrun", path)) from error
-
-
-def _transferable(error: BaseException) -> BaseException:
-    """The error itself if it can be sent to another process, else one with the same text."""
-    try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
-    except Exception:  # noqa: BLE001 (errors of others may fail here in any way)
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
+        os._exit(1)
 
 
 class _SendingReporter(Reporter):

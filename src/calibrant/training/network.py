@@ -1,4 +1,4 @@
-"""The network of a run: the input it expects, which parts are trained and how fast, and layers under training."""
+"""The network of a run: the input it expects, which parts are trained, and layers under training."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,7 +17,7 @@ from calibrant.training.data.dataset import Size
 from calibrant.training.models import ModelInput, build_model, expected_input
 from calibrant.training.models.build import SMALLEST_SIDE
 from calibrant.training.models.libraries import head_of
-from calibrant.training.recipe import ModelSection, OptimiserSection, Recipe
+from calibrant.training.recipe import ModelSection, Recipe
 from calibrant.training.reproducibility import seeded
 from calibrant.training.run_data import SeededItems, TrainingData
 
@@ -66,76 +66,32 @@ def with_input(data: TrainingData, expected: ModelInput | None) -> TrainingData:
     return replace(data, mean=(0.0,) * channels, std=(1.0,) * channels)
 
 
-class Freezing:
-    """Keeps parts of a network as they are: their weights, and the statistics and dropout that belong to them.
+def freeze(network: nn.Module, parts: Sequence[str]) -> list[nn.Module]:
+    """Freeze parts of a network by the start of their names; `backbone` is everything but the last layer.
 
-    Parameters that the network's maker froze stay frozen.
+    Returns the modules of these parts: in evaluation mode their statistics and dropout rest, too.
     """
-
-    def __init__(self, network: nn.Module, settings: ModelSection) -> None:
-        self.network, self.probe = network, settings.probe
-        self.probing = settings.probe > 0
-        self._parts, self._head = settings.freeze, ""
-        if self.probing or settings.freeze:
-            self._head = _bare(head_of(network))
-        self._trainable = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
-        known = [_bare(name) for name, _ in (*network.named_parameters(), *network.named_modules())]
-        for part in self._parts:
-            if part != _BACKBONE and not any(_within(name, part) for name in known):
-                tops = dict.fromkeys(name.partition(".")[0] for name in known)
-                hint = did_you_mean(part, [_BACKBONE, *tops])
-                raise invalid("model.freeze", "name parts of the network", repr(part), hint)
-        self.apply()
-
-    def apply(self) -> None:
-        """Freeze what rests in this phase, and nothing else."""
-        if not self._head:
-            return
-        parameters = dict(self.network.named_parameters())
-        for name in self._trainable:
-            parameters[name].requires_grad_(not self._rests(name))
-        if not any(parameter.requires_grad for parameter in parameters.values()):
-            raise invalid("model.freeze", "leave something to train", ", ".join(self._parts))
-
-    def hold(self) -> None:
-        """Put what rests into evaluation mode again: `network.train()` puts everything into training mode."""
-        if not self._head:
-            return
-        for name, module in self.network.named_modules():
-            if name and self._rests(name):
-                module.training = False
-
-    def _rests(self, name: str) -> bool:
-        bare = _bare(name)
-        if self.probing or _BACKBONE in self._parts:
-            return not _within(bare, self._head)
-        return any(_within(bare, part) for part in self._parts)
-
-
-def rate_factors(network: nn.Module, settings: OptimiserSection) -> dict[float, list[nn.Parameter]]:
-    """Parameters that are trained, by the factor of their learning rate.
-
-    The last layer learns at the full rate, the blocks below it at `backbone_lr`, times `layer_decay` for each block up
-    to the last layer. A block is what shares a name up to its first number, as `layer1.0` or `encoder.layer.11`.
-
-    >>> layers = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4), nn.Linear(4, 2))
-    >>> list(rate_factors(layers, OptimiserSection(backbone_lr=0.5, layer_decay=0.5)))
-    [0.125, 0.25, 1.0]
-    """
-    trained = [(_bare(name), parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
-    if settings.backbone_lr == 1 and settings.layer_decay == 1:
-        return {1.0: [parameter for _, parameter in trained]}
+    if not parts:
+        return []
     head = _bare(head_of(network))
-    # Frozen blocks count: what learns faster or slower does not depend on what rests.
-    every = [_bare(name) for name, _ in network.named_parameters()]
-    blocks = list(dict.fromkeys(_block(name) for name in every if not _within(name, head)))
-    found: dict[float, list[nn.Parameter]] = {}
-    for name, parameter in trained:
-        factor = 1.0
-        if not _within(name, head):
-            factor = settings.backbone_lr * settings.layer_decay ** (len(blocks) - blocks.index(_block(name)))
-        found.setdefault(factor, []).append(parameter)
-    return found
+    known = [_bare(name) for name, _ in (*network.named_parameters(), *network.named_modules())]
+    for part in parts:
+        if part != _BACKBONE and not any(_within(name, part) for name in known):
+            tops = dict.fromkeys(name.partition(".")[0] for name in known)
+            hint = did_you_mean(part, [_BACKBONE, *tops])
+            raise invalid("model.freeze", "name parts of the network", repr(part), hint)
+
+    def rests(name: str) -> bool:
+        if _BACKBONE in parts:
+            return not _within(_bare(name), head)
+        return any(_within(_bare(name), part) for part in parts)
+
+    for name, parameter in network.named_parameters():
+        if rests(name):
+            parameter.requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise invalid("model.freeze", "leave something to train", ", ".join(parts))
+    return [module for name, module in network.named_modules() if name and rests(name)]
 
 
 def _bare(name: str) -> str:
@@ -146,14 +102,6 @@ def _bare(name: str) -> str:
 
 def _within(name: str, part: str) -> bool:
     return name == part or name.startswith(f"{part}.")
-
-
-def _block(name: str) -> str:
-    words = name.split(".")
-    for place, word in enumerate(words):
-        if word.isdigit():
-            return ".".join(words[: place + 1])
-    return ".".join(words[:-1] or words)
 
 
 # batch normalisation over all processes, and convolutions of batches of several sizes ---------------------------------

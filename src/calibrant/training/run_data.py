@@ -7,6 +7,7 @@ import hashlib
 import operator
 import random
 from collections.abc import Iterator, Sequence, Sized
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -14,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data import Subset, TensorDataset
 
 from calibrant.checks import labels
 from calibrant.errors import InvalidInput, invalid
@@ -23,7 +23,6 @@ from calibrant.runs import Split
 from calibrant.training.batches import BatchReader
 from calibrant.training.data import Augmentation, Dataset, Images, StreamedDataset, split_validation
 from calibrant.training.data.load import Extent
-from calibrant.training.data.spec import own_data
 from calibrant.training.recipe import Recipe
 from calibrant.training.reproducibility import derive_seed
 
@@ -160,14 +159,10 @@ class TorchData:
             if first_image.shape != image.shape:
                 rule = f"have the shape of the training images, {tuple(image.shape)}"
                 raise invalid(f"{argument} images", rule, tuple(first_image.shape))
-            # Wrong labels are refused before the training: all if the dataset lists them, else the first item's.
-            listed_here = listed_labels(argument, items)
-            if listed_here is None:
-                listed_here = torch.tensor([first_label])
-            labels(f"{argument} labels", listed_here, n_classes=len(names))
+            labels(f"{argument} labels", torch.tensor([first_label]), n_classes=len(names))
         values = self.targets
         if values is None:
-            values = labels_of("train", self.train)
+            values = labels_of(self.train)
         targets = labels("targets", torch.as_tensor(values), rows=_length(self.train), n_classes=len(names)).long()
         if int(targets[0]) != first:
             raise invalid("targets", f"agree with the items, whose first label is {first}", int(targets[0]))
@@ -218,30 +213,21 @@ class SeededItems(TorchDataset[Any]):
             random.setstate(before[2])
 
 
-def listed_labels(argument: str, items: Any) -> Tensor | None:
-    """The labels that a dataset lists as `targets`; None if it lists none, or others than its items have.
+def labels_of(items: Any) -> Tensor:
+    """The training labels: the attribute `targets` if it fits the items, else those of all items, which are read once.
 
-    A `target_transform` may change the items' labels: then the list does not describe them.
+    A `target_transform` may change the items' labels: then the attribute does not describe them.
     """
-    values = getattr(items, "targets", None)
-    if isinstance(items, TensorDataset):
-        values = items.tensors[1]
-    try:
-        listed = torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError):
-        return None
-    if listed.shape != (len(items),) or listed.is_floating_point() or listed[0] != first_item(argument, items)[1]:
-        return None
-    return listed
-
-
-def labels_of(argument: str, items: Any) -> Tensor:
-    """The labels that a dataset lists, else those of its items, which are read once."""
-    listed = listed_labels(argument, items)
-    if listed is not None:
-        return listed.to(torch.int64)
+    with suppress(TypeError, ValueError, RuntimeError):  # not a list of numbers
+        listed = torch.as_tensor(getattr(items, "targets", None))
+        if (
+            listed.shape == (len(items),)
+            and not listed.is_floating_point()
+            and listed[0] == first_item("train", items)[1]
+        ):
+            return listed
     seeded = SeededItems(items, seed=0)
-    return torch.tensor([label_of(argument, seeded[row], row) for row in range(len(items))])
+    return torch.tensor([label_of("train", seeded[row], row) for row in range(len(items))])
 
 
 def _describe(value: Any) -> str:
@@ -292,49 +278,20 @@ def first_item(argument: str, items: Any) -> tuple[Tensor, int]:
     return image, label_of(argument, item, 0)
 
 
-def own_extent(name: str, validation: float) -> Extent:
-    """The size of the set that `module:function` gives. Nothing is augmented: its items are finished.
-
-    `validation` is the share that is held out if the function gives no validation part.
-    """
-    found = own_torch_data(name, Recipe().changed({"data.validation": validation}))
+def own_extent(name: str) -> Extent:
+    """The size of the set that `module:function` gives. Nothing is augmented: its items are finished."""
+    found = own_torch_data(name)
     side = min(first_item("train", found.train)[0].shape[1:])
     augmentation, held_out = Augmentation(0, flip=False), _length(found.validation)
     train = _length(found.train) + held_out
     return Extent(name, train, len(found.class_names), side, augmentation, fixed_validation=held_out)
 
 
-def own_torch_data(name: str, recipe: Recipe) -> TorchData:
-    """What the user's function gives, with a validation part: its own, or one drawn from its training part.
-
-    The function must be the code that the run began with.
-    """
-    code = own_data(name)
-    assert code is not None
-    function = load(code, kind="data", expected=recipe.own_code.get(code.partition(":")[0]))
-    with own_code_at_work(f"data {code} raised"):
+def own_torch_data(name: str, expected: str | None = None) -> TorchData:
+    """What the user's function `module:function` gives; its file must have the SHA-256 `expected`, if that is known."""
+    function = load(name, kind="data", expected=expected)
+    with own_code_at_work(f"data {name} raised"):
         found: Any = function()
-    if isinstance(found, TorchData):
-        return found
-    if not isinstance(found, tuple | list) or len(found) not in (2, 3):
-        rule = "return torch datasets, (train, test) or (train, validation, test), or a TorchData"
-        raise invalid(f"data {code}", rule, _describe(found))
-    train, *between, test = found
-    first_item("train", train)  # refuses what is no dataset of images
-    with own_code_at_work(f"data {code} raised"):
-        targets = labels_of("train", train)
-    names = _class_names(train, targets)
-    if between:
-        return TorchData(train, between[0], test, names, targets, name=name)
-    rows, held = split_validation(targets, fraction=recipe.data.validation, seed=recipe.data.split_seed)
-    # The items of the validation part may be random, as those of the training part are: the same ones every time.
-    validation = SeededItems(Subset(train, held.tolist()), recipe.seed)
-    return TorchData(Subset(train, rows.tolist()), validation, test, names, targets[rows], name=name)
-
-
-def _class_names(items: TorchDataset[Any], targets: Tensor) -> Sequence[str]:
-    """The attribute `classes`, as torchvision's datasets have it, else the numbers of the labels."""
-    names = getattr(items, "classes", None)
-    if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
-        return tuple(names)
-    return tuple(str(label) for label in range(int(targets.max()) + 1))
+    if not isinstance(found, TorchData):
+        raise invalid(f"data {name}", "return a calibrant.training.TorchData", _describe(found))
+    return found

@@ -155,9 +155,7 @@ def _check_data(name: str, data_dir: str | Path | None) -> None:
     spec = parse_spec(name)
     if spec.path and spec.kind in ("arrays", "folder"):
         path = Path(spec.path).expanduser()
-        if spec.kind == "folder" and not path.is_dir():
-            raise invalid("data", "name an existing folder", repr(name))
-        if spec.kind == "arrays" and not path.is_file():
-            raise invalid("data", "name an existing file", repr(name))
+        if not path.exists() or path.is_dir() != (spec.kind == "folder"):
+            raise invalid("data", "name an existing file or folder", repr(name))
     elif find_named(name, data_dir=data_dir) is None:
         load_dataset(name)  # the digits, or a name that nobody knows

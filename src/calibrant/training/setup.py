@@ -10,6 +10,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset as TorchDataset
 
 from calibrant.errors import InvalidInput, at_level, importing, invalid
+from calibrant.losses import distributed
 from calibrant.losses.base import balanced_loss
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import methods
@@ -18,15 +19,14 @@ from calibrant.training.data import Dataset, Images, StreamedImages, load_datase
 from calibrant.training.data.dataset import Size
 from calibrant.training.data.spec import own_data
 from calibrant.training.final_weights import BestEpoch
-from calibrant.training.launch import FABRIC_LOGGERS, group_layout, joins_a_group
+from calibrant.training.launch import FABRIC_LOGGERS
 from calibrant.training.network import (
     FLOPS_PER_GRADIENT,
-    Freezing,
     choose_input,
     epoch_sizes,
     forward_flops,
+    freeze,
     make_model,
-    rate_factors,
     synchronise_batch_norm,
     with_input,
 )
@@ -37,7 +37,6 @@ from calibrant.training.step import GraphedSteps, Steps
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
-    from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 
 # Below this batch size a compiled but not captured step waits for Python longer than an eager one (measured on an
 # H200: ResNet-32 at batch 128, 10.0 against 13.7 thousand images per second; at 1024 compiling wins by half).
@@ -73,20 +72,17 @@ def make_fabric(recipe: Recipe) -> "Fabric":
         # `Setup` casts network and images to float64. Fabric's own plugin would turn the logits back into
         # float32, and the loss with them; under this name it leaves everything as it is.
         precision = "32-true"
-    # The environment is named here, because Fabric's own choice takes any job of Slurm for one that srun started.
-    environment: ClusterEnvironment = LightningEnvironment()
-    devices, nodes, strategy = 1, 1, "auto"
-    if joins_a_group():
-        environment, devices, nodes = group_layout()
+    strategy = "auto"
+    if distributed.is_distributed():
         strategy = "ddp"
     with at_level(logging.WARNING, *FABRIC_LOGGERS):
         fabric = Fabric(
             accelerator=accelerator,
-            devices=devices,
-            num_nodes=nodes,
+            devices=distributed.world_size(),
             precision=precision,
             strategy=strategy,
-            plugins=[environment],
+            # Fabric's own choice takes any job of Slurm for one that srun started.
+            plugins=[LightningEnvironment()],
         )
     if recipe.optimiser.batch_size < fabric.world_size:
         rule = f"hold a sample for each of the {fabric.world_size} processes"
@@ -105,8 +101,8 @@ def load_data(recipe: Recipe, data_dir: str | Path | None, given: Dataset | Torc
             f"the run was begun from Python on data of its own ({recipe.data.name}). "
             "Continue it there with calibrant.training.resume(path, data=...)."
         )
-    if own_data(recipe.data.name):
-        return own_torch_data(recipe.data.name, recipe).prepare(recipe)
+    if own := own_data(recipe.data.name):
+        return own_torch_data(own, recipe.own_code.get(own.partition(":")[0])).prepare(recipe)
     data = load_dataset(recipe.data.name, data_dir=data_dir, data_path=recipe.engine.data_path)
     return TrainingData.make(recipe, data)
 
@@ -133,19 +129,13 @@ def make_pruner(
 def make_optimiser(settings: OptimiserSection, model: nn.Module, lr: Tensor) -> torch.optim.Optimizer:
     """The optimiser with the learning rate as a tensor on the device, so that a captured step follows its changes."""
     on_gpu = lr.device.type == "cuda"
-    groups: list[dict[str, Any]] = []
-    for factor, parameters in rate_factors(model, settings).items():
-        rate: Tensor | float = float(lr) * factor
-        if on_gpu:
-            rate = lr * factor if factor != 1 else lr  # the tensor itself
-        # `factor` is ours; optimisers keep it.
-        groups.append({"params": parameters, "lr": rate, "factor": factor})
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     # The fused kernels read the rate on the device; the others would ask the host for it.
-    both: dict[str, Any] = {"weight_decay": settings.weight_decay, "fused": on_gpu}
+    both: dict[str, Any] = {"lr": lr if on_gpu else float(lr), "weight_decay": settings.weight_decay, "fused": on_gpu}
     if settings.name == "sgd":
-        return torch.optim.SGD(groups, momentum=settings.momentum, nesterov=settings.nesterov, **both)
+        return torch.optim.SGD(trained, momentum=settings.momentum, nesterov=settings.nesterov, **both)
     kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
-    return kind(groups, capturable=on_gpu, **both)
+    return kind(trained, capturable=on_gpu, **both)
 
 
 def trained_recipe(recipe: Recipe, data: TrainingData) -> Recipe:
@@ -209,7 +199,7 @@ class Setup:
         self.forward_flops = {
             size: forward_flops(self.network, data.image_shape, size) for size in {*self.sizes, self.full_size}
         }
-        self.freezing = Freezing(self.network, recipe.model)
+        self.frozen = freeze(self.network, recipe.model.freeze)
         self.average = AveragedModel(self.network) if recipe.averaged_epochs else None
         self.best = BestEpoch(recipe.select) if recipe.select != "last" else None
         self.loss = balanced_loss(self.plan.loss, recipe.balance, data.targets, data.n_classes).to(device)
@@ -231,23 +221,17 @@ class Setup:
         """Change the learning rate in place."""
         for group in self.optimiser.param_groups:
             if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(value * group["factor"])
+                group["lr"].fill_(value)
             else:
-                group["lr"] = value * group["factor"]
+                group["lr"] = value
 
     def enter(self, epoch: int) -> None:
-        """Prepare for an epoch: set the size of its images, and after a linear probe train the whole network.
-
-        The probe's end brings a new optimiser, and the steps are built anew, because DistributedDataParallel and a
-        captured graph know only what they began with.
-        """
+        """Prepare for an epoch: the size of its images, and everything that is trained in training mode."""
         size = self.sizes[epoch - 1]
         self.preparation.size = size if size != self.full_size else None
-        if self.freezing.probing and epoch > self.freezing.probe:
-            self.freezing.probing = False
-            self.freezing.apply()
-            self.optimiser = make_optimiser(self.recipe.optimiser, self.network, self.lr)
-            self.steps = self._make_steps()
+        self.network.train()
+        for module in self.frozen:
+            module.training = False
 
     def epoch_flops(self, epoch: int, *, trained: int, scored: int) -> float:
         """Floating-point operations of an epoch: three forward passes per gradient, one per scored sample."""

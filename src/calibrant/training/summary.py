@@ -57,8 +57,6 @@ _NEARLY_ALL = 0.95
 _FALLEN = 0.98
 _PROMISED = 0.99
 _BUDGET_SLACK = 0.01
-# Suggested shares to hold out: the first that is larger than the run's.
-_SHARES = (0.3, 0.5)
 
 
 def find_failures(run: Run, log: Sequence[Line], calibration: dict[str, Any] | None) -> list[str]:
@@ -86,10 +84,7 @@ def find_failures(run: Run, log: Sequence[Line], calibration: dict[str, Any] | N
             "learned well enough to rest. Compare it with a control of as many updates, or loosen what the plan asks "
             "for."
         )
-    more = "Label more."
-    if recipe.data.validation < max(_SHARES):
-        share = min(share for share in _SHARES if share > recipe.data.validation)
-        more = f"Hold out more (--set data.validation={share}) or label more."
+    more = "Hold out more (--set data.validation=...) or label more."
     if calibration is None and recipe.calibration.method != "none":
         found.append(
             "No temperature was fitted, so confidence is as the network gives it: the "

@@ -73,17 +73,14 @@ def test_weights_from_a_file_are_those_of_the_library_and_what_does_not_fit_is_o
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", ["timm:resnet10t", "torchvision:resnet18"])
-def test_probe_then_fine_tune_with_rates_by_depth_learns_and_its_run_is_read_again(name, device, data, tmp_path):
+def test_fine_tuning_learns_and_its_run_is_read_again(name, device, data, tmp_path):
     recipe = Recipe().changed(
         {
             "epochs": 4,
             "model.name": name,
             "model.input": "model",
-            "model.probe": 2,
             "optimiser.batch_size": 30,
             "optimiser.lr": 0.02,
-            "optimiser.backbone_lr": 0.1,
-            "optimiser.layer_decay": 0.8,
             "schedule.kind": "cosine",
             "engine.accelerator": device,
         }
