@@ -77,13 +77,11 @@ def test_a_rule_may_be_chosen_only_on_what_the_calibrator_has_not_seen(read):
 
 
 def test_nothing_is_calibrated_twice(read, tmp_path):
-    calibrator = TemperatureScaling().fit(read)
-    policy = Policy(3, calibrator)
+    policy = Policy(3, TemperatureScaling().fit(read))
     calibrated = policy.calibrate(read)
     with pytest.raises(InvalidInput, match="calibrated already"):
         policy.calibrate(calibrated)
     calibrated.save(tmp_path / "val.calibrated.npz")
-    calibrator.provenance_ = calibrator.provenance_.applied(tmp_path / "val.npz", tmp_path / "val.calibrated.npz")
     with pytest.raises(InvalidInput, match="calibrated already"):
         policy.calibrate(Predictions.load(tmp_path / "val.calibrated.npz"))
 

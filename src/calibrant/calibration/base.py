@@ -5,10 +5,9 @@ import warnings
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.calibration.operations import (
     NUMPY,
@@ -28,15 +27,10 @@ from calibrant.predictions import Kind, Origin, Predictions, RowsPart, in_order_
 from calibrant.predictions.rows import warn_if_probabilities
 from calibrant.tables import ShownFields, Table
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 FORMAT = "calibrant-calibrator"
 VERSION = 1
 # The keys of a file that say what the calibrator computes.
 _MAP = ("method", "parameters", "classes", "identity", "fitted")
-# NumPy in, NumPy out; torch in, torch out.
-ArrayT = TypeVar("ArrayT", NDArray[Any], "Tensor")
 # Squares, and differences in float32, stay finite below it; no network says anything near it.
 _LARGEST = 1e30
 # Numbers per block: a block stays in the second-level cache, and a million cases never exist twice in float64.
@@ -45,18 +39,16 @@ BLOCK = 65536
 
 @dataclass(frozen=True)
 class Provenance(ShownFields):
-    """What a calibrator was fitted on and applied to, with the SHA-256 of each file. None: not known.
+    """What a calibrator was fitted on. None: not known.
 
-    `class_names` is empty for classes without names; `part` says which rows of the file `fitted_on` were used, None for
-    all; `made` is the file that came out when the calibrator was applied to `applied_to`.
+    `fitted_on` is the SHA-256 of a file, and `part` says which of its rows were used, None for all. `class_names` is
+    empty for classes without names.
     """
 
     kind: Kind | None = None
     class_names: tuple[str, ...] | None = None
     fitted_on: str | None = None
     part: RowsPart | None = None
-    applied_to: str | None = None
-    made: str | None = None
 
     @classmethod
     def of(cls, predictions: Predictions) -> Self:
@@ -67,14 +59,9 @@ class Provenance(ShownFields):
             names = predictions.class_names or ()
         return cls(predictions.kind, names, origin.sha256, origin.part)
 
-    def applied(self, source: str | Path, target: str | Path) -> Self:
-        """The same with digests of two files: predictions, and what the calibrator made of them."""
-        return replace(self, applied_to=Origin(Path(source)).sha256, made=Origin(Path(target)).sha256)
-
     def in_sample(self, origin: Origin) -> str:
         """A sentence if the calibrated scores of predictions with this origin are known to be in-sample, else ""."""
-        made_of_fit_set = origin.sha256 == self.made and self.applied_to == self.fitted_on
-        if None in (self.fitted_on, origin.sha256) or not (origin.sha256 == self.fitted_on or made_of_fit_set):
+        if self.fitted_on is None or origin.sha256 != self.fitted_on:
             return ""
         if self.part is not None and origin.part == replace(self.part, index=1 - self.part.index):
             return ""
@@ -255,11 +242,11 @@ class Calibrator(ABC):
             hint = "Use predictions of that kind, or temperature, beta or dirichlet, which do not depend on it."
             raise invalid("predictions", f"be {fitted}, as {self.method} scaling was fitted on", kind, hint)
 
-    def transform(self, logits: ArrayT) -> ArrayT:
+    def transform(self, logits: Any) -> Any:
         """Calibrated probabilities, shape (n, K), rows sum to 1."""
         return self._map(logits, exponentiate=True)
 
-    def transform_logits(self, logits: ArrayT) -> ArrayT:
+    def transform_logits(self, logits: Any) -> Any:
         """Calibrated log-probabilities, shape (n, K), which are logits again."""
         return self._map(logits, exponentiate=False)
 
@@ -284,7 +271,7 @@ class Calibrator(ABC):
             return f"the temperature {self.fitted_numbers()['temperature']:.4f}"
         return f"the {self.method} map"
 
-    def _map(self, logits: ArrayT, *, exponentiate: bool) -> ArrayT:
+    def _map(self, logits: Any, *, exponentiate: bool) -> Any:
         self._refuse_unfitted()
         matrix = check_logits(logits, self.n_classes_)
         warn_if_probabilities(matrix, stacklevel=4)
@@ -295,12 +282,11 @@ class Calibrator(ABC):
             if exponentiate:
                 np.exp(block, out=block)
             result[rows] = block
-        mapped: Any = result
-        if is_tensor(logits):
-            import torch
+        if not is_tensor(logits):
+            return result
+        import torch
 
-            mapped = torch.from_numpy(result).to(logits.device)
-        return mapped  # type: ignore[no-any-return]  # of the caller's kind
+        return torch.from_numpy(result).to(logits.device)
 
     def _block(self, logits: Matrix) -> Floats:
         if self.identity_:
@@ -421,10 +407,7 @@ def check_logits(logits: Any, classes: int | None = None) -> Matrix:
     matrix = as_array("logits", logits)
     if matrix.ndim != 2 or matrix.shape[0] == 0 or matrix.shape[1] < 2:
         rule = "have shape (cases, classes) with at least 1 case and 2 classes"
-        hint = ""
-        if matrix.ndim == 1 or matrix.shape[1:] == (1,):
-            hint = "One logit z of a binary classifier is the same as two: np.stack([0 * z, z], axis=1) with z of (n,)."
-        raise invalid("logits", rule, matrix.shape, hint)
+        raise invalid("logits", rule, matrix.shape, "For one logit per case use Predictions.from_binary.")
     if matrix.dtype.kind not in "iuf":
         raise invalid("logits", "be floating-point numbers", matrix.dtype)
     if matrix.dtype not in (np.float32, np.float64):  # half precision, whole numbers, the other byte order
