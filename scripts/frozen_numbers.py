@@ -143,11 +143,6 @@ def compare_numbers(a: Predictions, b: Predictions, **settings: Any) -> Values:
     return _comparison(metrics.compare(a, b, **settings))
 
 
-def compare_group_numbers(a: Predictions, b: Predictions, groups: str, **settings: Any) -> Values:
-    found = metrics.compare_groups(a, b, groups, **settings)
-    return {name: _comparison(comparison) for name, comparison in found.items()}
-
-
 def partitioned_numbers(predictions: Predictions) -> Values:
     """Metrics of predictions that lie in three Parquet files."""
     with tempfile.TemporaryDirectory() as folder:
@@ -260,11 +255,16 @@ def rule_numbers(rule: Any) -> Values:
         "threshold": rule.threshold,
         "class_thresholds": rule.class_thresholds,
         "automation_rate": rule.automation_rate,
-        "evidence": asdict(rule.evidence),
+        "evidence": {**asdict(rule.evidence), **_automation(rule.evidence)},
         "groups": _columns(rule.group_evidence or ()),
         "clusters": rule.clusters,
         "costs": None if rule.costs is None else [rule.costs.per_1000, rule.costs.per_1000_all_review],
     }
+
+
+def _automation(evidence: decisions.Evidence) -> Values:
+    low, high = interval(evidence.automated, evidence.cases)
+    return {"automation_low": float(low), "automation_high": float(high)}
 
 
 def decision_numbers(rule: Any, predictions: Predictions) -> Values:
@@ -628,7 +628,6 @@ def record_metrics(case: Case, add: Prefixed) -> None:
         add(f"functions/{name}", single_metric_numbers, case.new, weighting.get("weights"))
     if case.group_intervals:
         add("groups/clusters", evaluate_group_numbers, case.new, "site", n_resamples=20, clusters="patient")
-        add("compare groups/plain", compare_group_numbers, case.new, case.other, "site", n_resamples=20)
     add("partitioned", partitioned_numbers, case.new)
 
 
@@ -656,10 +655,7 @@ def record_calibrators(case: Case, add: Prefixed) -> None:
 
 
 def record_rules(case: Case, add: Prefixed) -> None:
-    n_classes = case.fit.n_classes
-    distance = np.abs(np.subtract.outer(np.arange(n_classes), np.arange(n_classes)))
     costs: Values = {"cost_error": 20.0, "cost_review": 1.0}
-    matrix: Values = {"cost_matrix": 3.0 * distance, "cost_review": 1.0}
     variants: dict[str, tuple[float, Values]] = {
         "target 0.7": (0.7, {}),
         "target 0.9": (0.9, {"confidence": 0.9}),
@@ -669,7 +665,6 @@ def record_rules(case: Case, add: Prefixed) -> None:
         "clusters": (0.7, {"clusters": "patient", "confidence": 0.8}),
         "groups and clusters": (0.6, {"groups": "site", "clusters": "patient", "confidence": 0.8}),
         "costs": (0.85, costs),
-        "cost matrix": (0.85, matrix),
         "costs per class": (0.7, {"per_class": True, **costs}),
         "own thresholds": (0.75, {"thresholds": (0.3, 0.6, 0.7, 0.8, 0.9, 0.97), "starts": {0.9: 0.7, 0.6: 0.3}}),
         "temperature": (0.75, {"temperature": 1.75}),
@@ -678,10 +673,8 @@ def record_rules(case: Case, add: Prefixed) -> None:
         _record_rule(add, f"rules/{name}", case, partial(choose_rule, case.fit, target, **settings))
     _record_rule(add, "rules/by weights", case, lambda: choose_rule(draw_by_weights(case.fit, "weight"), 0.75))
     _record_rule(add, "rules/cheapest", case, partial(cheapest_rule, case.fit, **costs), promised=False)
-    _record_rule(add, "rules/cheapest by matrix", case, partial(cheapest_rule, case.fit, **matrix), promised=False)
     add("coverage/plain", coverage_numbers, case.fit)
     add("coverage/costs", coverage_numbers, case.fit, coverages=(0.9, 0.5, 0.25), confidence=0.8, **costs)
-    add("coverage/cost matrix", coverage_numbers, case.fit, temperature=2.0, **matrix)
     add("certify", certify_numbers, case.fit)
     _record_shortlists(case, add)
     _record_behind_calibrator(case, add)

@@ -222,14 +222,6 @@ def test_any_value_in_any_place_is_refused_or_can_be_used(policy, draw):
     assert max(map(len, refusals)) < 400
 
 
-@pytest.mark.parametrize("name", ["threshold", "n_classes", "class_names", "evidence"])
-def test_a_missing_member_of_the_rule_is_named(policy, name):
-    content = policy.to_dict()
-    del content["rule"][name]
-    with pytest.raises(InvalidInput, match=f"without {name}"):
-        Policy.from_dict(content)
-
-
 def test_evidence_that_no_cases_can_give_is_refused(draw):
     content = choose_threshold(draw(), 0.95).to_dict()
     for counts in ({"cases": 0, "automated": 0, "errors": 0}, {"automated": 10**6}, {"errors": -1}):

@@ -103,7 +103,33 @@ class FitSummary(Progress):
     nll_after: float
 
 
-class Calibrator(ABC):
+class Saved(ABC):
+    """What is kept in a JSON file with a digest."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that `from_dict` needs, as plain JSON values."""
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, content: Any, *, where: str = "content") -> Self:
+        """Build it from what `to_dict` returned. Damaged content is refused; `where` names its file."""
+
+    def save(self, path: str | Path) -> None:
+        """Write a file. Its float64 values come back bit for bit."""
+        write_with_digest(path, self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote. A file that was changed since is refused."""
+        content = read_json(path)
+        loaded = cls.from_dict(content, where=str(path))
+        if "sha256" not in content:
+            raise invalid(str(path), "have the digest that calibrant writes", "none", "Restore the file from a copy.")
+        return loaded
+
+
+class Calibrator(Saved):
     """A map from logits to calibrated probabilities, learned on held-out cases.
 
     Computed in float64 whatever comes in. NumPy in, NumPy out; torch in, torch out (same device, without gradient).
@@ -323,15 +349,6 @@ class Calibrator(ABC):
         rows += asdict(self.summary_).items()
         return Table(type(self).__name__, rows).html()
 
-    def save(self, path: str | Path) -> None:
-        """Write parameters and fitted values as JSON with a digest; float64 values come back bit for bit."""
-        write_with_digest(path, self.to_dict())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote; `Calibrator.load` reads any method, a subclass only its own."""
-        return cls.from_dict(read_json(path), where=str(path))
-
     @property
     def digest(self) -> str:
         """SHA-256 of the fitted map, whatever it was fitted on: equal for calibrators that compute the same."""
@@ -354,7 +371,7 @@ class Calibrator(ABC):
 
     @classmethod
     def from_dict(cls, content: Any, *, where: str = "content") -> Self:
-        """Build a fitted calibrator from what `to_dict` gave, or from the content of a file."""
+        """Build a fitted calibrator: `Calibrator` reads any method, a subclass only its own."""
         members, _ = check_format(content, what="calibrator", name=FORMAT, version=VERSION, where=where)
         file = typed(_File, members, what="calibrator", where=where)
         kinds = {kind.method: kind for kind in _all_kinds(cls)}

@@ -47,7 +47,6 @@ def fit(
     weights: str | None = None,
     cost_error: float | None = None,
     cost_review: float | None = None,
-    cost_matrix: Path | None = None,
     no_promise: Annotated[bool, Switch] = False,
     search: Literal["fixed", "split"] = "fixed",
     score: str | None = None,
@@ -79,8 +78,6 @@ def fit(
             weight remain.
         cost_error: Cost of an automated error; with --cost-review the cheapest threshold that keeps the promise.
         cost_review: Cost of one review.
-        cost_matrix: Instead of --cost-error: a CSV file with one row per true class and one column per decided class,
-            both headed by the names of the classes.
         no_promise: With costs: the cheapest threshold on these cases, without a promise.
         search: How thresholds are found; decide on it before you look. split spends a quarter of the cases to find
             where to start, for models whose confidences are far off.
@@ -101,7 +98,7 @@ def fit(
     """
     from calibrant.calibration import make_calibrator
     from calibrant.calibration.temperature import temperature_share
-    from calibrant.decisions import Policy, cheapest_threshold, choose_threshold, read_cost_matrix, risk_coverage
+    from calibrant.decisions import Policy, cheapest_threshold, choose_threshold, risk_coverage
     from calibrant.decisions.risk_coverage import coverage_table
     from calibrant.runs import load_predictions, policy_path, source_path
 
@@ -123,10 +120,8 @@ def fit(
         start = Policy.load(policy or target).with_rule(None)
     replaced = _replaced(target)
     start = start.remember(replaced.fits)
-    cases, drawn, noted = _drawn(start.calibrate(start.unseen(given)), weights, seed)
+    drawn, noted = _drawn(start.calibrate(start.unseen(given)), weights, seed)
     costs: dict[str, Any] = {"cost_error": cost_error, "cost_review": cost_review}
-    if cost_matrix is not None:
-        costs["cost_matrix"] = read_cost_matrix(cost_matrix, cases)
     if no_promise:
         rule = cheapest_threshold(drawn, **costs)
     else:
@@ -167,17 +162,15 @@ def fit(
     answer("\n".join([*lines, f"Wrote {target}"]), content, as_json=as_json)
 
 
-def _drawn(
-    cases: "Predictions", weights: str | None, seed: int
-) -> "tuple[Predictions, Predictions, Callable[[_R], _R]]":
-    """The cases, those drawn by a column of weights (all without one), and what notes that in a rule."""
+def _drawn(cases: "Predictions", weights: str | None, seed: int) -> "tuple[Predictions, Callable[[_R], _R]]":
+    """The cases drawn by a column of weights (all without one), and what notes that in a rule."""
     from calibrant.decisions import sample_by_weights
     from calibrant.decisions.weights import note_weights
 
     if weights is None:
-        return cases, cases, lambda rule: rule
+        return cases, lambda rule: rule
     drawn = sample_by_weights(cases, weights, seed=seed)
-    return cases, drawn, lambda rule: note_weights(rule, weights, seed, drawn, cases)
+    return drawn, lambda rule: note_weights(rule, weights, seed, drawn, cases)
 
 
 def _replaced(path: Path) -> "Policy":
@@ -229,7 +222,7 @@ def binary(
     if policy is not None:
         start = Policy.load(policy).with_rule(None)
     start = start.remember(_replaced(out).fits)
-    _, cases, noted = _drawn(start.calibrate(start.unseen(loaded)), weights, seed)
+    cases, noted = _drawn(start.calibrate(start.unseen(loaded)), weights, seed)
     rule = choose_binary_rule(
         cases,
         sensitivity=sensitivity,
@@ -405,7 +398,7 @@ def shortlist_(
     loaded = Policy.load(policy)
     cases = load_predictions(path, **reading.options())
     loaded.warn_if_seen(cases)
-    _, drawn, noted = _drawn(loaded.calibrate(cases), weights, seed)
+    drawn, noted = _drawn(loaded.calibrate(cases), weights, seed)
     chosen = noted(choose_shortlist(drawn, coverage, confidence=confidence, rule=loaded.routing))
     replace(loaded, shortlist=chosen).save(target)
     content = {"shortlist": chosen.to_dict(), "path": str(target)}

@@ -101,6 +101,7 @@ class BinaryRule(Part):
     """
 
     _what: ClassVar[str] = "binary rule"
+    kind: ClassVar[str] = "binary"
     automates: ClassVar[bool] = True
     # What only a `RoutingRule` may have.
     n_classes: ClassVar[int] = 2

@@ -11,10 +11,9 @@ from calibrant.checks import fraction, number
 from calibrant.decisions.bounds import cases_without_error, error_p_value
 from calibrant.decisions.certify import Certificate, Starts, at_least, certify, parts_of
 from calibrant.decisions.ranking import GIVEN, Score, choose_score, is_bounded
-from calibrant.decisions.risk_coverage import CostMatrix, check_costs, last_minimum
-from calibrant.decisions.rule import Evidence, GroupEvidence, RoutingRule, route_all
+from calibrant.decisions.risk_coverage import check_costs, last_minimum
+from calibrant.decisions.rule import Costs, Evidence, GroupEvidence, RoutingRule, route_all
 from calibrant.decisions.shortfall import (
-    few_errors,
     most_needed,
     needed_in_clusters,
     note_kept,
@@ -47,7 +46,6 @@ def choose_threshold(
     clusters: str | None = None,
     cost_error: float | None = None,
     cost_review: float | None = None,
-    cost_matrix: CostMatrix | None = None,
     thresholds: Sequence[float] | None = None,
     starts: Starts | None = None,
     search: Literal["fixed", "split"] = "fixed",
@@ -84,7 +82,6 @@ def choose_threshold(
         cost_error: Cost of an automated error. With `cost_review`, of the thresholds that keep the promise the cheapest
             is taken instead of the lowest.
         cost_review: Cost of one review.
-        cost_matrix: Instead of `cost_error`: row y, column k is the cost of deciding k if y is true, shape (K, K).
         thresholds: Thresholds to consider, fixed in advance; None for `default_thresholds`.
         starts: Where the search may begin again, fixed in advance; None for `default_starts`.
         search: Decide on it before you look. "fixed" tests `thresholds` from `starts`. "split" spends a quarter of the
@@ -133,7 +130,7 @@ def choose_threshold(
         per_class=per_class,
         groups=groups,
         clusters=clusters,
-        costs=(cost_error, cost_review, cost_matrix),
+        costs=check_costs(cost_error, cost_review),
         thresholds=thresholds,
         starts=starts,
         search=search,
@@ -170,7 +167,7 @@ class _Search:
     per_class: bool
     groups: str | None
     clusters: str | None
-    costs: tuple[float | None, float | None, CostMatrix | None]
+    costs: tuple[float, float] | None
     thresholds: Sequence[float] | None
     starts: Starts | None
     search: str
@@ -227,7 +224,7 @@ class _Search:
         largest = 0
         missing: dict[str, int | None] = {}
         for name, rows in rows_of.items():
-            cut, counts = None, Evidence.of_counts(len(rows), 0, 0)
+            cut, counts = None, Evidence(len(rows), 0, 0)
             if name in able:
                 rule = own.run(predictions.subset(rows))
                 cut, counts = rule.threshold, rule.evidence or counts
@@ -243,7 +240,7 @@ class _Search:
             group_thresholds=tuple(thresholds),
             group_evidence=tuple(groups),
             largest_cluster=largest or shared.largest_cluster,
-            evidence=Evidence.of_counts(*totals),
+            evidence=Evidence(*totals),
             costs=None,
             supported=None,
         )
@@ -284,7 +281,6 @@ class _Tests:
         if not search.per_class:
             predictions = predictions.as_right_or_wrong()
         self.search, self.predictions, self.target = search, predictions, search.target_accuracy
-        self.costs = check_costs(*search.costs, predictions)
         self.routed = route_all(predictions, search.score)
         self.ranking, self.correct = self.routed.ranking, self.routed.predicted == predictions.targets
         self.groups: dict[str, NDArray[np.int64]] = {}
@@ -298,9 +294,6 @@ class _Tests:
             self.lines = [np.flatnonzero(self.routed.predicted == k) for k in range(predictions.n_classes)]
         self.level = search.level * (1.0 - search.reserve) / len(self.lines)
         self.starts = parts_of(search.starts, self.target, bounded=is_bounded(search.score))
-        self.units = np.empty(0)
-        if self.costs is not None:
-            self.units = self.costs.of_rows(predictions.targets, self.routed.predicted)
         self.fewest = cases_without_error(self.target, self.level * max(self.starts.values()))
         self.promised = {name: rows for name, rows in self.groups.items() if len(rows) >= self.fewest}
 
@@ -319,16 +312,15 @@ class _Tests:
             bounded=is_bounded(self.search.score),
         )
 
-    def pick(self, table: Certificate, rows: NDArray[np.int64]) -> float | None:
+    def pick(self, table: Certificate) -> float | None:
         """The lowest threshold that is kept or, with costs, the cheapest; None if reviewing all is the way."""
         kept = np.flatnonzero(table.kept)
         if len(kept) == 0:
             return None
         best = len(kept) - 1
-        if self.costs is not None:
-            automated = table.cases[kept]
-            change = self.costs.of_surest(automated, self.ranking[rows], self.units[rows])
-            change -= self.costs.review * automated
+        if self.search.costs is not None:
+            error, review = self.search.costs
+            change = error * table.errors[kept] - review * table.cases[kept]
             best = last_minimum(change)
             if change[best] >= 0:
                 return None
@@ -338,7 +330,7 @@ class _Tests:
         """The rule, its evidence and its note."""
         search, cases = self.search, self.predictions
         tables = [self.certify(line, self.promised.values()) for line in self.lines]
-        cuts = tuple(self.pick(table, line) for table, line in zip(tables, self.lines, strict=True))
+        cuts = tuple(self.pick(table) for table in tables)
         rule = RoutingRule(
             cuts[0],
             cases.n_classes,
@@ -351,10 +343,10 @@ class _Tests:
         if search.per_class:
             rule = replace(rule, threshold=None, class_thresholds=cuts)
         automate = self.ranking >= rule.thresholds[self.routed.predicted]
-        evidence = Evidence.of_counts(len(cases), int(automate.sum()), int((automate & ~self.correct).sum()))
+        evidence = Evidence(len(cases), int(automate.sum()), int((automate & ~self.correct).sum()))
         rule = replace(rule, evidence=evidence)
-        if self.costs is not None:
-            rule = replace(rule, costs=self.costs.of_rule(evidence, float(self.units[automate].sum())))
+        if search.costs is not None:
+            rule = replace(rule, costs=Costs.of_evidence(*search.costs, evidence))
         if any(table.kept.any() for table in tables):
             rule = replace(rule, note=note_kept(rule))
         else:
@@ -396,19 +388,17 @@ class _Tests:
         else:
             alone = [[self.certify(rows)] for rows in self.promised.values()]
             needed = most_needed([tables, *alone], self.target, search.confidence, cases)
-        above = [line[self.ranking[line] > max(self.starts)] for line in self.lines]
-        crowded = any(few_errors(self.ranking[r], self.correct[r], self.target, needed.judged) for r in above)
-        note = note_nothing(rule, tables[0].largest_part, cases, needed, crowded=crowded)
+        note = note_nothing(rule, tables[0].largest_part, cases, needed)
         if supported is not None:
             note = f"{note} {note_supported(supported)}"
-        evidence = replace(rule.evidence or Evidence.of_counts(cases, 0, 0), cases_needed=needed.cases)
+        evidence = replace(rule.evidence or Evidence(cases, 0, 0), cases_needed=needed.cases)
         return replace(rule, evidence=evidence, supported=supported, note=note)
 
     def _note_on_groups(self, rule: RoutingRule) -> str:
         """What the promise for groups costs, or which groups prevent it."""
         price, failing = 0, []
         if self.promised and rule.evidence is not None and rule.evidence.automated:
-            cut = self.pick(self.certify(self.lines[0]), self.lines[0])
+            cut = self.pick(self.certify(self.lines[0]))
             if cut is not None:
                 price = int((self.ranking >= cut).sum()) - rule.evidence.automated
         elif self.promised:

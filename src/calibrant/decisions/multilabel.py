@@ -8,13 +8,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.calibration.base import Saved
 from calibrant.checks import fraction
 from calibrant.decisions.binary import BinaryRule, binary_rates, choose_binary_rule, level_of_each
 from calibrant.decisions.bounds import cases_without_error
-from calibrant.decisions.policy import LABELS_FORMAT, Policy, is_of_labels, require_digest
+from calibrant.decisions.policy import LABELS_FORMAT, Policy, is_of_labels
 from calibrant.decisions.rule import Part
 from calibrant.errors import invalid, naming
-from calibrant.files import check_format, read_json, write_with_digest
+from calibrant.files import check_format, read_json
 from calibrant.metrics import evaluate
 from calibrant.predictions import Predictions
 from calibrant.tables import Table
@@ -93,7 +94,7 @@ def evaluate_labels(cases: LabelCases) -> Table:
 
 
 @dataclass(frozen=True, repr=False)
-class MultiLabel(Part):
+class MultiLabel(Part, Saved):
     """A rule for each label; all promises together hold with one confidence.
 
     Attributes:
@@ -185,18 +186,6 @@ class MultiLabel(Part):
         """Build the rules from what `to_dict` returned."""
         members, _ = check_format(content, what=cls._what, name=LABELS_FORMAT, version=_VERSION, where=where)
         return super().from_dict(members, where=where)
-
-    def save(self, path: str | Path) -> None:
-        """Write the rules as JSON with a digest."""
-        write_with_digest(path, self.to_dict())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote. A file that was changed since is refused."""
-        content = read_json(path)
-        rules = cls.from_dict(content, where=str(path))
-        require_digest(content, path)
-        return rules
 
     @classmethod
     def of_file(cls, path: str | Path | None) -> Self | None:

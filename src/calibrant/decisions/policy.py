@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration import Calibrator, fit_calibrator
+from calibrant.calibration.base import Saved
 from calibrant.calibration.temperature import temperature_share
 from calibrant.checks import whole
 from calibrant.decisions.binary import BinaryRule
@@ -22,7 +23,7 @@ from calibrant.decisions.ranking import Score, score_name
 from calibrant.decisions.rule import Routed, RoutingRule
 from calibrant.decisions.shortlist import Shortlist
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid, naming
-from calibrant.files import check_format, content_digest, read_json, typed, write_with_digest
+from calibrant.files import check_format, content_digest, typed
 from calibrant.predictions import Kind, Origin, Predictions, require_predictions
 from calibrant.predictions.columns import as_class_names
 from calibrant.predictions.rows import Precision, logits_of, probabilities_of
@@ -49,7 +50,7 @@ class Fit(ShownFields):
 
 
 @dataclass(frozen=True, repr=False)
-class Policy(Displayed):
+class Policy(Saved, Displayed):
     """How raw scores become decisions: calibrate them, then let the rule decide.
 
     Any part may be missing. Without a calibrator the rule decides on the scores as they are; without a rule every case
@@ -285,7 +286,7 @@ class Policy(Displayed):
             part = getattr(self, name)
             content[name] = None if part is None else part.to_dict()
         if self.rule is not None:
-            content["rule"]["kind"] = _KINDS[type(self.rule)]
+            content["rule"]["kind"] = self.rule.kind
         if self.fits:
             content["fits"] = [asdict(fit) for fit in self.fits]
         return content
@@ -304,26 +305,13 @@ class Policy(Displayed):
             if file.calibrator is not None:
                 calibrator = Calibrator.from_dict(file.calibrator, where=where)
             if file.rule is not None:
-                kind = file.rule.pop("kind", None)
-                if kind not in _KINDS.values():
+                of_kind = _RULES.get(str(file.rule.pop("kind", None)))
+                if of_kind is None:
                     raise invalid(where, "be an undamaged policy", "a rule of no known kind")
-                of_kind = next(made for made, name in _KINDS.items() if name == kind)
                 rule = of_kind.from_dict(file.rule, where=where)
             if file.shortlist is not None:
                 shortlist = Shortlist.from_dict(file.shortlist, where=where)
             return cls(file.n_classes, calibrator, rule, shortlist, file.class_names, file.fits)
-
-    def save(self, path: str | Path) -> None:
-        """Write the policy as JSON with a digest."""
-        write_with_digest(path, self.to_dict())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote. A file that was changed since is refused."""
-        content = read_json(path)
-        policy = cls.from_dict(content, where=str(path))
-        require_digest(content, path)
-        return policy
 
     # -- for people ----------------------------------------------------------------------------------------------
 
@@ -367,18 +355,12 @@ class _File:
     fits: tuple[Fit, ...] = ()
 
 
-_KINDS: dict[type[RoutingRule | BinaryRule], str] = {RoutingRule: "threshold", BinaryRule: "binary"}
+_RULES: dict[str, type[RoutingRule | BinaryRule]] = {rule.kind: rule for rule in (RoutingRule, BinaryRule)}
 
 
 def is_of_labels(content: Any) -> bool:
     """Whether the content of a file is rules for several labels."""
     return isinstance(content, dict) and content.get("format") == LABELS_FORMAT
-
-
-def require_digest(content: dict[str, Any], path: str | Path) -> None:
-    """Refuse the content of a file that lacks the digest of its members."""
-    if "sha256" not in content:
-        raise invalid(str(path), "have the digest that calibrant writes", "none", "Restore the file from a copy.")
 
 
 PolicyLike = Policy | str | Path

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import fraction, number, whole
-from calibrant.decisions.bounds import interval
+from calibrant.decisions.bounds import MOST_CASES, interval
 from calibrant.decisions.ranking import GIVEN, Score, check_score, is_bounded, rank, score_name
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import MOST_CLASSES, typed
@@ -39,11 +39,6 @@ class Part(Displayed):
     @classmethod
     def from_dict(cls, content: Any, *, where: str = "content") -> Self:
         """Build one from what `to_dict` returned. Damaged content is refused; `where` names its file."""
-        if not isinstance(content, dict):
-            raise invalid(where, f"be an undamaged {cls._what}", type(content).__name__)
-        for field in fields(cls):  # type: ignore[arg-type]
-            if field.name not in content:
-                raise invalid(where, f"be an undamaged {cls._what}", f"one without {field.name}")
         return typed(cls, content, what=cls._what, where=where)
 
     def overview_rows(self) -> list[tuple[str, object]]:
@@ -57,7 +52,7 @@ class Part(Displayed):
         )
 
     def _heading(self) -> str:
-        raise NotImplementedError
+        return f"{self.n_classes} classes"  # type: ignore[attr-defined]  # rules and shortlists have it
 
     def _overview(self) -> Table:
         rows = self.overview_rows()
@@ -100,7 +95,6 @@ class Evidence(ShownFields):
 
     Attributes:
         cases, automated, errors: Labelled cases, those of them that the rule automates, and the wrong ones of these.
-        automation_low, automation_high: Ends of the 95 % interval of the automated share.
         cases_needed: If nothing could be promised: about how many cases would do; 100,000,000 means that many or
             more, None means that no number would.
     """
@@ -108,21 +102,13 @@ class Evidence(ShownFields):
     cases: int
     automated: int
     errors: int
-    automation_low: float
-    automation_high: float
     cases_needed: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse counts that no cases can have."""
-        if not 0 <= self.errors <= self.automated <= self.cases or self.cases == 0:
+        if not 0 <= self.errors <= self.automated <= self.cases or not 0 < self.cases <= MOST_CASES:
             counts = f"{self.cases}, {self.automated} and {self.errors}"
             raise invalid("evidence", "count cases, automated ones and errors, each a part of the one before", counts)
-
-    @classmethod
-    def of_counts(cls, cases: int, automated: int, errors: int, cases_needed: int | None = None) -> "Evidence":
-        """Evidence with the interval of the automated share."""
-        low, high = interval(automated, cases)
-        return cls(cases, automated, errors, float(low), float(high), cases_needed)
 
 
 @dataclass(frozen=True)
@@ -147,17 +133,20 @@ class Costs(ShownFields):
     """Cost of an automated error and of one review, in the same unit.
 
     Attributes:
-        error, review: Cost of an automated error (None if `matrix` is given) and of one review.
+        error, review: Cost of an automated error and of one review.
         per_1000, per_1000_all_review: Cost of 1,000 cases like the evidence, by the rule and if a person saw all.
-        matrix: Row y, column k: cost of deciding k alone if y is true; None if `error` is given and right decisions
-            are free.
     """
 
-    error: float | None
+    error: float
     review: float
     per_1000: float
     per_1000_all_review: float
-    matrix: tuple[tuple[float, ...], ...] | None = None
+
+    @classmethod
+    def of_evidence(cls, error: float, review: float, evidence: Evidence) -> "Costs":
+        """What a rule costs for 1,000 cases like its evidence."""
+        total = error * evidence.errors + review * (evidence.cases - evidence.automated)
+        return cls(error, review, 1000.0 * total / evidence.cases, 1000.0 * review)
 
 
 @dataclass(frozen=True)
@@ -203,6 +192,7 @@ class RoutingRule(Part):
     """
 
     _what: ClassVar[str] = "routing rule"
+    kind: ClassVar[str] = "threshold"
 
     threshold: float | None
     n_classes: int
@@ -406,7 +396,7 @@ class RoutingRule(Part):
             share = percent(seen.automated, seen.cases)
             rows.append(("automated", f"{seen.automated:,} of {seen.cases:,} cases ({share}), {seen.errors:,} wrong"))
         if seen is not None and self.automates:
-            low, high = 1000 * (1 - seen.automation_high), 1000 * (1 - seen.automation_low)
+            low, high = (1000 * float(share) for share in interval(seen.cases - seen.automated, seen.cases))
             rows.append(("of 1,000 cases a person sees", f"{self.review_per_1000:.0f} ({low:.0f} to {high:.0f})"))
         if self.groups is not None:
             rows.append(("promised by group", self.groups))
@@ -419,15 +409,12 @@ class RoutingRule(Part):
             rows.append(("cost per 1,000 cases", costs))
         return rows
 
-    def _heading(self) -> str:
-        return f"{self.n_classes} classes"
-
     def _threshold_rows(self) -> list[tuple[str, object]]:
         scored = ""
         if self.score != "probability":
             scored = f" of the score {score_name(self.score)}"
         if self.threshold is not None:
-            return [("threshold", f"{told_apart([self.threshold])[0]}{scored}")]
+            return [("threshold", f"{threshold_text(self.threshold)}{scored}")]
         named, field = self.group_thresholds, "group_thresholds"
         if self.class_thresholds is not None:
             names = names_or_numbers(self.class_names, self.n_classes)
@@ -438,7 +425,7 @@ class RoutingRule(Part):
         for name, value in named[:FEW]:
             text = "never automated"
             if value is not None:
-                text = told_apart([value])[0]
+                text = threshold_text(value)
             rows.append((f"threshold of {name}", text))
         if len(named) > FEW:
             rows.append((f"{len(named) - FEW:,} more thresholds", f"see {field}"))
@@ -463,18 +450,16 @@ def with_class_names(predictions: Predictions, class_names: tuple[str, ...] | No
     return predictions.recoded(class_names or ())
 
 
-def told_apart(thresholds: list[float]) -> list[str]:
-    """Six decimals, or as many more as it takes to tell thresholds from each other and from 1.
+def threshold_text(threshold: float) -> str:
+    """Six decimals, or as many more as show two digits of the distance from 1.
 
-    >>> told_apart([0.95, 0.99999991])
-    ['0.9500000', '0.9999999']
+    >>> threshold_text(0.95), threshold_text(0.99999991)
+    ('0.950000', '0.999999910')
     """
-    distinct = {*thresholds, 1.0}
-    # 17 decimals tell any two confidences apart: the next number below 1 is 1e-16 away, and none is below 1 / K.
     digits = 6
-    while digits < 17 and len({f"{value:.{digits}f}" for value in distinct}) < len(distinct):
-        digits += 1
-    return [f"{value:.{digits}f}" for value in thresholds]
+    if threshold < 1.0:
+        digits = max(digits, 1 - math.floor(math.log10(1.0 - threshold)))
+    return f"{threshold:.{digits}f}"
 
 
 def percent(part: int, whole: int) -> str:

@@ -131,9 +131,6 @@ class Shortlist(Part):
             ("mean length", f"{self.mean_length:.2f}"),
         ]
 
-    def _heading(self) -> str:
-        return f"{self.n_classes} classes"
-
 
 def best_first(listed: NDArray[np.bool_], scores: NDArray[np.float64]) -> list[list[int]]:
     """The numbers of the listed classes of each row, best first, the lower class first of equals."""

@@ -13,7 +13,6 @@ from calibrant.errors import invalid, printable
 from calibrant.metrics.evaluation import Evaluation, Result, evaluate
 from calibrant.metrics.functions import class_gap_sums
 from calibrant.metrics.metric import Groups, Weights, check_weights, column_of, definition, higher_is_better, label
-from calibrant.metrics.model_comparison import Comparison, compare
 from calibrant.predictions import Predictions, names_or_numbers
 from calibrant.tables import FEW, UNLIMITED, Displayed, ShownFields, Table
 
@@ -138,28 +137,6 @@ def evaluate_groups(
         name: evaluate(predictions.subset(own), level=inner, **_of_rows(settings, own)) for name, own in rows.items()
     }
     return GroupedEvaluation(overall, evaluations, level if n_resamples else None)
-
-
-def compare_groups(
-    a: Predictions, b: Predictions, groups: Groups, *, level: float = 0.95, **settings: Any
-) -> dict[str, Comparison]:
-    """Compare two models on the same rows in each group; "better" and "worse" hold for all groups at once.
-
-    Args:
-        a: The first model.
-        b: The second.
-        groups: Name of an extra column of `a`, or one value for each row.
-        level: Probability with which the intervals of all groups hold at once, metric by metric (Bonferroni).
-        settings: As `compare` takes them.
-    """
-    rows = group_rows(a, groups)
-    if len(b) != len(a):
-        raise invalid("b", f"have the {len(a)} rows of a", len(b))
-    inner = 1.0 - (1.0 - level) / len(rows)
-    return {
-        name: compare(a.subset(own), b.subset(own), level=inner, **_of_rows(settings, own))
-        for name, own in rows.items()
-    }
 
 
 def _of_rows(settings: Mapping[str, Any], rows: NDArray[np.int64]) -> dict[str, Any]:
