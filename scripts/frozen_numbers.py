@@ -306,8 +306,8 @@ def shortlist_numbers(shortlist: Any, predictions: Predictions, rule: Any = None
     }
 
 
-def coverage_numbers(predictions: Predictions, *, temperature: float | None = None, **settings: Any) -> Values:
-    rows = [asdict(row) for row in decisions.risk_coverage(scaled_by(predictions, temperature), **settings)]
+def coverage_numbers(predictions: Predictions, **settings: Any) -> Values:
+    rows = [asdict(row) for row in decisions.risk_coverage(predictions, **settings)]
     counts = [[row.pop("automated"), row.pop("errors")] for row in rows]
     return {"counts": np.array(counts), "shares": np.array([list(row.values()) for row in rows], dtype=float)}
 
@@ -674,7 +674,7 @@ def record_rules(case: Case, add: Prefixed) -> None:
     _record_rule(add, "rules/by weights", case, lambda: choose_rule(draw_by_weights(case.fit, "weight"), 0.75))
     _record_rule(add, "rules/cheapest", case, partial(cheapest_rule, case.fit, **costs), promised=False)
     add("coverage/plain", coverage_numbers, case.fit)
-    add("coverage/costs", coverage_numbers, case.fit, coverages=(0.9, 0.5, 0.25), confidence=0.8, **costs)
+    add("coverage/costs", coverage_numbers, case.fit, coverages=(0.9, 0.5, 0.25))
     add("certify", certify_numbers, case.fit)
     _record_shortlists(case, add)
     _record_behind_calibrator(case, add)

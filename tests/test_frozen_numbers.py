@@ -69,6 +69,7 @@ CHANGED: tuple[str, ...] = (
     "*/calibrators/histogram-width/*",
     "*/prior/bbse/*",
     "*/cost matrix/*",
+    "*/coverage/*/shares*",
     "*/rules/cheapest by matrix/*",
     "*/compare groups/*",
     # NLL and Brier score have no interval with fewer than three wrong rows, as here.

@@ -146,7 +146,7 @@ def fit(
         text = f"{target} automated some cases; the new policy, which replaces it, sends every case to a person."
         warnings.warn(text, CalibrantWarning, stacklevel=2)
     start.with_rule(rule).save(target)
-    rows = risk_coverage(drawn, **costs)
+    rows = risk_coverage(drawn)
     calibrated_by = None
     lines = [coverage_table(rows), rule.describe()]
     if start.calibrator is not None:

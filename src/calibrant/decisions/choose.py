@@ -66,50 +66,39 @@ def choose_threshold(
         predictions: Labelled held-out cases, calibrated if the rule is to decide on calibrated scores.
         target_accuracy: The accuracy to promise.
         confidence: Probability with which the promise holds.
-        per_class: Give each predicted class its own threshold, and promise the target for every class at once; each
-            class is tested at (1 - confidence) / K.
+        per_class: Give each predicted class its own threshold, and promise the target for every class at once.
         groups: Name of an extra column: promise the target for all cases and for every group by itself, with one common
-            threshold, so that nobody needs to know the group of a new case. A group with fewer cases than could ever
-            show the target is promised nothing, and the rule's note says so.
-        per_group: Name of an extra column: give each of its groups its own threshold and its own promise. The group of
-            a new case must then be known; cases of unknown groups, and of groups with too few cases to promise
-            anything, go to a person.
+            threshold. A group with fewer cases than could ever show the target is promised nothing.
+        per_group: Name of an extra column: give each of its groups its own threshold and its own promise. Cases of
+            unknown groups, and of groups with too few cases, go to a person.
         group_confidence: With `per_group`: "together" if all groups keep their promise with probability `confidence`
             (the level is divided among the groups that have enough cases), "each" if every group does by itself.
         clusters: Name of an extra column that says which cases belong together (images of one patient). The clusters
-            are then the independent draws, cases of one may depend on each other in any way, and no later cluster may
-            have more cases than the largest of these.
+            are then the independent draws, and no later cluster may have more cases than the largest of these.
         cost_error: Cost of an automated error. With `cost_review`, of the thresholds that keep the promise the cheapest
             is taken instead of the lowest.
         cost_review: Cost of one review.
         thresholds: Thresholds to consider, fixed in advance; None for `default_thresholds`.
         starts: Where the search may begin again, fixed in advance; None for `default_starts`.
         search: Decide on it before you look. "fixed" tests `thresholds` from `starts`. "split" spends a quarter of the
-            cases, drawn at random, to find thresholds and a start, and tests on the others: better for models whose
-            confidences are far off.
+            cases, drawn at random, to find thresholds and a start, and tests on the others.
         candidates: The same cases as other models, calibrators or scores see them, in the same order. The level is
-            divided among `predictions` and these, so that the rule that automates most may be taken;
-            `rule.candidate` is its number, 0 for `predictions`.
+            divided among `predictions` and these, and the rule that automates most is taken.
         score: How cases are ranked, see `calibrant.decisions.ranking`: None for the largest probability, the name of
             another score, a function of your own from calibrated probabilities (n, K) to n numbers, or "auto" to let
-            `choose_score` decide on the cases that find the thresholds. Any score but the largest probability has no
-            natural thresholds, so its search is "split".
+            `choose_score` decide. Any score but the largest probability is searched by "split".
         fitting: Other cases for the search "split", such as those that fitted the calibrator; None to spend a quarter.
-        reserve: Share of the level that is reserved for `rule.supported`, the highest accuracy that the cases show
-            if the target cannot be promised. Without a share that figure is exploratory.
+        reserve: Share of the level that is reserved for `rule.supported`, which is exploratory without one.
         seed: Seed of the random quarter of `search`.
 
     Returns:
-        A rule; `threshold` is None if nothing can be promised. `evidence.cases_needed` then says how many cases would
+        A rule. If nothing can be promised, `threshold` is None, `evidence.cases_needed` says how many cases would
         probably do, and `supported` what these cases show.
     """
     if (groups is not None) + (per_group is not None) + per_class > 1:
         raise invalid("groups", "be left out with per_class or per_group", "both", "Choose one of the promises.")
-    columns: dict[str, Any] = {"groups": groups, "per_group": per_group, "clusters": clusters}
-    for name, column in columns.items():
-        if not isinstance(column, str | None):
-            hint = "Put the values into a column: Predictions(..., extras={'patient': values})."
-            raise invalid(name, "name a column, which checks and the monitor need as well", "values", hint)
+    for name, column in (("groups", groups), ("per_group", per_group), ("clusters", clusters)):
+        refuse_values(name, column)
     if per_group is not None and cost_review is not None:
         raise invalid("cost_review", "be left out with per_group", cost_review)
     if group_confidence not in ("together", "each"):
@@ -150,6 +139,13 @@ def choose_threshold(
     return replace(rules[place], candidate=place, note=f"{rules[place].note} {paid}")
 
 
+def refuse_values(argument: str, column: Any) -> None:
+    """Refuse groups or clusters that are no name of a column."""
+    if not isinstance(column, str | None):
+        hint = "Put the values into a column: Predictions(..., extras={'patient': values})."
+        raise invalid(argument, "name a column, which checks and the monitor need as well", "values", hint)
+
+
 def _worth(rule: RoutingRule) -> float:
     """More for a rule that costs less or, without costs, automates more."""
     if rule.costs is not None:
@@ -188,11 +184,7 @@ class _Search:
         return self.search == "split" or (self.score != "probability" and self.thresholds is None)
 
     def run(self, predictions: Predictions) -> RoutingRule:
-        """One threshold, or one for each class.
-
-        A search that splits finds score, thresholds and a start on some of the cases, or on other ones, and tests on
-        the rest, which knows nothing of that choice: for it thresholds and start are fixed in advance.
-        """
+        """One threshold, or one for each class. A search that splits tests on cases that do not know its choices."""
         if not self.splits:
             return _Tests(self, predictions).rule()
         fitting, rest, spent = self.fitting, predictions, ""
@@ -285,7 +277,7 @@ class _Tests:
         self.ranking, self.correct = self.routed.ranking, self.routed.predicted == predictions.targets
         self.groups: dict[str, NDArray[np.int64]] = {}
         if search.groups is not None:
-            self.groups = dict(group_rows(predictions, search.groups))
+            self.groups = group_rows(predictions, search.groups)
         self.clusters = None
         if search.clusters is not None:
             self.clusters = check_clusters(predictions, search.clusters)
@@ -352,16 +344,11 @@ class _Tests:
         else:
             rule = self._promising_nothing(rule, tables)
         if search.groups is not None:
-            counts = [
-                GroupEvidence(
-                    name,
-                    len(rows),
-                    int(automate[rows].sum()),
-                    int((automate & ~self.correct)[rows].sum()),
-                    name in self.promised,
-                )
-                for name, rows in self.groups.items()
-            ]
+            counts = []
+            for name, rows in self.groups.items():
+                inside = automate[rows]
+                errors = int((inside & ~self.correct[rows]).sum())
+                counts.append(GroupEvidence(name, len(rows), int(inside.sum()), errors, name in self.promised))
             rule = replace(rule, groups=search.groups, group_evidence=tuple(counts))
             rule = replace(rule, note=f"{rule.note} {self._note_on_groups(rule)}")
         if self.clusters is not None and search.clusters is not None:
@@ -378,17 +365,18 @@ class _Tests:
     def _promising_nothing(self, rule: RoutingRule, tables: list[Certificate]) -> RoutingRule:
         """The rule with what the cases support instead, and how many would do."""
         search, clusters, cases = self.search, self.clusters, len(self.correct)
-        supported = None
-        if search.score == "probability":
-            level = search.level * (search.reserve or 1.0)
-            options: dict[str, Any] = {"target_accuracy": self.target, "level": level, "reserved": search.reserve > 0}
-            supported = supported_accuracy(self.ranking, self.correct, clusters, **options)
         if clusters is not None and len(tables) == 1 and not self.promised:
             needed = needed_in_clusters(self.ranking, self.correct, clusters, tables[0], self.target)
         else:
             alone = [[self.certify(rows)] for rows in self.promised.values()]
             needed = most_needed([tables, *alone], self.target, search.confidence, cases)
         note = note_nothing(rule, tables[0].largest_part, cases, needed)
+        supported = None
+        if search.score == "probability":
+            level = search.level * (search.reserve or 1.0)
+            supported = supported_accuracy(
+                self.ranking, self.correct, clusters, target=self.target, level=level, reserved=search.reserve > 0
+            )
         if supported is not None:
             note = f"{note} {note_supported(supported)}"
         evidence = replace(rule.evidence or Evidence(cases, 0, 0), cases_needed=needed.cases)

@@ -18,7 +18,7 @@ from calibrant.calibration.base import Saved
 from calibrant.calibration.temperature import temperature_share
 from calibrant.checks import whole
 from calibrant.decisions.binary import BinaryRule
-from calibrant.decisions.choose import choose_threshold
+from calibrant.decisions.choose import choose_threshold, refuse_values
 from calibrant.decisions.ranking import Score, score_name
 from calibrant.decisions.rule import Routed, RoutingRule
 from calibrant.decisions.shortlist import Shortlist
@@ -193,15 +193,10 @@ class Policy(Saved, Displayed):
     def probabilities(
         self, scores: Any, kind: Kind, *, precision: Precision | None = None, first: int = 0
     ) -> NDArray[np.float64]:
-        """Check raw scores and return calibrated probabilities, (n, K) in float64.
+        """Check raw scores (n, K), columns in the order of `class_names`, and return calibrated float64 probabilities.
 
-        Every decision goes through here or through `calibrate`, which gives the same numbers.
-
-        Args:
-            scores: Shape (n, K), columns in the order of `class_names`.
-            kind: What they are.
-            precision: The type that they came in, if they are held as a wider one.
-            first: Number of the first row, for messages.
+        Every decision goes through here or through `calibrate`, which gives the same numbers. `precision` is the type
+        that scores came in, if they are held as a wider one; `first` is the number of the first row, for messages.
         """
         values, precision = self.routing.checked(scores, kind, precision, first)
         if self.calibrator is None:
@@ -250,13 +245,14 @@ class Policy(Saved, Displayed):
 
     def warn_if_seen(self, predictions: Predictions) -> None:
         """Warn if a part was fitted on these very cases, which are then no test of a promise."""
-        origin = predictions.origin
-        fitted = {"rule": self.rule, "shortlist": self.shortlist}
-        parts = [name for name, part in fitted.items() if part is not None and origin.is_file(part.fitted_on)]
-        if self.calibrator is not None and self.calibrator.provenance_.in_sample(predictions.origin):
-            parts.insert(0, "calibrator")
+        origin, parts = predictions.origin, []
+        if self.calibrator is not None and self.calibrator.provenance_.in_sample(origin):
+            parts.append("calibrator")
+        for name, part in (("rule", self.rule), ("shortlist", self.shortlist)):
+            if part is not None and origin.is_file(part.fitted_on):
+                parts.append(name)
         if parts:
-            text = f"the {' and the '.join(parts)} of this policy saw cases of {predictions.origin.path} when fitted"
+            text = f"the {' and the '.join(parts)} of this policy saw cases of {origin.path} when fitted"
             warnings.warn(f"{text}: these are no test of a promise. Use new cases.", CalibrantWarning, stacklevel=3)
 
     def refuse_calibrated(self, origin: Origin) -> None:
@@ -317,16 +313,18 @@ class Policy(Saved, Displayed):
 
     def describe(self) -> str:
         """Two sentences: how scores are calibrated and what is automated."""
-        calibration = "Scores are not calibrated."
+        sentences = ["Scores are not calibrated."]
         if self.calibrator is not None:
-            calibration = f"Scores are calibrated by {self.calibrator.describe()}."
+            sentences = [f"Scores are calibrated by {self.calibrator.describe()}."]
         if self.rule is None:
-            return f"{calibration} There is no rule, so every case goes to a person."
-        if not self.automates:
-            return f"{calibration} The rule promises nothing, so every case goes to a person."
-        if self.shortlist is None:
-            return f"{calibration} {self.rule.note}"
-        return f"{calibration} {self.rule.note} It lists classes for the cases that go to a person."
+            sentences.append("There is no rule, so every case goes to a person.")
+        elif not self.automates:
+            sentences.append("The rule promises nothing, so every case goes to a person.")
+        else:
+            sentences.append(self.rule.note)
+        if self.shortlist is not None:
+            sentences.append("It lists classes for the cases that go to a person.")
+        return " ".join(sentences)
 
     def _overview(self) -> Table:
         rows: list[tuple[object, ...]] = [("calibrator", "none")]
@@ -410,11 +408,8 @@ def fit_policy(
     if isinstance(calibrator, str):
         if share is None:
             share = temperature_share(len(predictions))
-        clusters = options.get("clusters")
-        if clusters is not None and not isinstance(clusters, str):
-            hint = "Put the clusters into a column: Predictions(..., extras={'patient': values})."
-            raise invalid("clusters", "name a column, so that cases of one cluster are split together", "values", hint)
-        some, rest = predictions.split(share, seed=seed, clusters=clusters)
+        refuse_values("clusters", options.get("clusters"))
+        some, rest = predictions.split(share, seed=seed, clusters=options.get("clusters"))
         calibrator = fit_calibrator(some, calibrator, seed=seed).calibrator
     stated = predictions
     if not options.get("per_class"):

@@ -31,10 +31,8 @@ class CoverageRow(ShownFields):
     Attributes:
         threshold: Automate at this confidence and above.
         coverage, automated, errors: Share and number of cases that are automated, and the wrong ones of these.
-        accuracy, accuracy_low, accuracy_high: Share of them that is right, and its interval. The interval holds for
-            this line alone, not over a choice of lines.
-        review_per_1000, review_low, review_high: How many of 1,000 cases go to a person, and its interval.
-        cost_per_1000: Cost of 1,000 cases, if costs were given.
+        accuracy, accuracy_low, accuracy_high: Share of them that is right, and its 95 % interval (Clopper-Pearson). The
+            interval holds for this line alone, not over a choice of lines.
     """
 
     threshold: float
@@ -44,19 +42,11 @@ class CoverageRow(ShownFields):
     accuracy: float
     accuracy_low: float
     accuracy_high: float
-    review_per_1000: float
-    review_low: float
-    review_high: float
-    cost_per_1000: float | None
 
 
 def risk_coverage(
     predictions: Predictions,
     coverages: Sequence[float] = (1.0, 0.99, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1),
-    *,
-    confidence: float = 0.95,
-    cost_error: float | None = None,
-    cost_review: float | None = None,
 ) -> list[CoverageRow]:
     """Accuracy of the most confident part of the cases, for several sizes of that part.
 
@@ -65,14 +55,10 @@ def risk_coverage(
     Args:
         predictions: Labelled cases.
         coverages: Shares of the cases in (0, 1].
-        confidence: Confidence level of the intervals (Clopper-Pearson, each for its own line).
-        cost_error: Cost of an automated error.
-        cost_review: Cost of one review.
     """
     shares = check_numbers("coverages", coverages, "be shares in (0, 1], at least one")
     if not shares.all():
         raise invalid("coverages", "be shares in (0, 1], at least one", coverages)
-    costs = check_costs(cost_error, cost_review)
     routed = route_all(predictions)
     thresholds, automated, errors = coverage_curve(routed.confidence, routed.predicted != predictions.targets)
     cases = len(predictions)
@@ -80,48 +66,21 @@ def risk_coverage(
     rows = []
     for at in dict.fromkeys(wanted.tolist()):
         count, wrong = int(automated[at]), int(errors[at])
-        low, high = interval(count - wrong, count, confidence=confidence)
-        share_low, share_high = interval(count, cases, confidence=confidence)
-        price = None
-        if costs is not None:
-            error, review = costs
-            price = 1000.0 * (error * wrong + review * (cases - count)) / cases
-        row = CoverageRow(
-            threshold=float(thresholds[at]),
-            coverage=count / cases,
-            automated=count,
-            errors=wrong,
-            accuracy=1.0 - wrong / count,
-            accuracy_low=float(low),
-            accuracy_high=float(high),
-            review_per_1000=1000.0 * (1.0 - count / cases),
-            review_low=float(1000.0 * (1.0 - share_high)),
-            review_high=float(1000.0 * (1.0 - share_low)),
-            cost_per_1000=price,
-        )
-        rows.append(row)
+        low, high = interval(count - wrong, count)
+        share, accuracy = count / cases, 1.0 - wrong / count
+        rows.append(CoverageRow(float(thresholds[at]), share, count, wrong, accuracy, float(low), float(high)))
     return rows
 
 
 def coverage_table(rows: list[CoverageRow]) -> str:
     """What `risk_coverage` returned, as text."""
-    headings = ["automated", "threshold", "accuracy %", "interval %", "review"]
-    costs = rows[0].cost_per_1000 is not None
-    if costs:
-        headings.append("cost")
     lines = []
     for row in rows:
-        cells = [
-            f"{1000 * row.coverage:.0f}",
-            threshold_text(row.threshold),
-            f"{100 * row.accuracy:.2f}",
-            f"{100 * row.accuracy_low:.1f} to {100 * row.accuracy_high:.1f}",
-            f"{row.review_per_1000:.0f} ({row.review_low:.0f} to {row.review_high:.0f})",
-        ]
-        if costs:
-            cells.append(f"{row.cost_per_1000:.1f}")
-        lines.append(cells)
-    return plain_table(headings, lines, title="Risk and coverage, per 1,000 cases (each interval for its own line)")
+        ends = f"{100 * row.accuracy_low:.1f} to {100 * row.accuracy_high:.1f}"
+        automated, accuracy = f"{100 * row.coverage:.0f}", f"{100 * row.accuracy:.2f}"
+        lines.append((automated, threshold_text(row.threshold), accuracy, ends))
+    headings = ("automated %", "threshold", "accuracy %", "interval %")
+    return plain_table(headings, lines, title="Risk and coverage (each interval for its own line)")
 
 
 def cheapest_threshold(

@@ -180,9 +180,8 @@ class RoutingRule(Part):
         fitted_on: SHA-256 of the predictions file that the rule was chosen on, if it was a file.
         groups, group_evidence: Name of the column whose groups the promise is made for, each by itself, and an entry
             for each group; None for a promise for all cases together.
-        clusters: Number of clusters if cases of one cluster depend on each other; None if all are independent.
-        cluster_column: Name of the column of the clusters, which checks and the monitor need too.
-        largest_cluster: Most cases that a cluster had, and that a later one may have.
+        clusters, cluster_column, largest_cluster: Number of clusters, name of their column, and the most cases that one
+            had and a later one may have; None if all cases are independent.
         weight_column, weight_seed: Column and seed by which the cases were drawn (`sample_by_weights`); None for none.
         supported: What the cases show, if the target cannot be promised.
         candidate: Number of the candidate that was chosen; None if there was one only.
@@ -228,11 +227,7 @@ class RoutingRule(Part):
         for name in ("target_accuracy", "confidence"):
             if getattr(self, name) is not None:
                 fraction(name, getattr(self, name))
-        known = [value is not None for value in (self.clusters, self.cluster_column, self.largest_cluster)]
-        if any(known) and not all(known):
-            rule = "be given together, or none of them"
-            raise invalid("clusters, cluster_column and largest_cluster", rule, f"{sum(known)} of them")
-        if self.largest_cluster is not None:
+        if self.cluster_column is not None:
             whole("largest_cluster", self.largest_cluster, 1)
 
     def _check_thresholds(self) -> None:
@@ -309,11 +304,7 @@ class RoutingRule(Part):
     ) -> tuple[NDArray[np.float64], Precision]:
         """Scores that are finite and, if they are probabilities, sum to 1, with the precision that they came in.
 
-        Args:
-            scores: Shape (n, K), NumPy or torch.
-            kind: What they are.
-            precision: The type that they came in, if they are held as a wider one: how well rows must sum to 1.
-            first: Number of the first row, for messages.
+        `precision` is given if they are held as a wider type; `first` is the number of the first row, for messages.
         """
         values, own_precision = as_scores(kind, scores, kind)
         precision = precision or own_precision

@@ -28,7 +28,7 @@ def supported_accuracy(
     correct: NDArray[np.bool_],
     clusters: NDArray[np.int64] | None,
     *,
-    target_accuracy: float,
+    target: float,
     level: float,
     reserved: bool,
 ) -> Supported | None:
@@ -58,7 +58,7 @@ def supported_accuracy(
             accuracy, best = bound, threshold
     if accuracy == 0.0:
         return None
-    allowed = 1.0 - target_accuracy
+    allowed = 1.0 - target
     wrong = least_share(~correct, np.ones(len(correct), dtype=np.bool_), level)
     automated = float((confidence >= best).mean())
     return Supported(accuracy, best, automated, reserved, max(0.0, (wrong - allowed) / (1.0 - allowed)))

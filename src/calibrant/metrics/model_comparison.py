@@ -74,7 +74,8 @@ class Comparison(Result):
         """Plain values for JSON; what is infinite becomes None."""
         content = asdict(self)
         content["resamples"] = content.pop("n_resamples")
-        return without_infinity(content)
+        finite: dict[str, Any] = without_infinity(content)
+        return finite
 
     def _overview(self) -> Table:
         return self._table(main=False)

@@ -1,7 +1,7 @@
 """Metrics of each group and of each class: what an average over all rows hides."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -87,7 +87,7 @@ class GroupedEvaluation(Result):
 
     def table(self) -> str:
         """A table for people, in percent: one row for each group."""
-        lines = [self._table(Evaluation.with_interval, count="").terminal(width=UNLIMITED)]
+        lines = [replace(self._overview(), title="").terminal(width=UNLIMITED)]
         lines.append(f"Worst by test error: {printable(str(self.worst()))}.")
         if self.level is not None:
             apart = ", ".join(map(printable, self.stand_out())) or "none"
@@ -98,18 +98,12 @@ class GroupedEvaluation(Result):
         return "\n".join(lines)
 
     def _overview(self) -> Table:
-        def value(result: Evaluation, name: str) -> str:
-            return definition(name).number(result.values()[name])
-
-        title = f"{len(self.groups)} groups, worst by test error: {self.worst()}"
-        return self._table(value, count=",", title=title)
-
-    def _table(self, cell: Callable[[Evaluation, str], str], *, count: str, title: str = "") -> Table:
         """One row for each group, all rows first, and a column for each main metric."""
         shown = [name for name in self.overall.values() if definition(name).main]
         rows = []
         for group, result in {"all": self.overall, **self.groups}.items():
-            rows.append((group, f"{result.n:{count}}", *(cell(result, name) for name in shown)))
+            rows.append((group, f"{result.n:,}", *(result.with_interval(name) for name in shown)))
+        title = f"{len(self.groups)} groups, worst by test error: {self.worst()}"
         return Table(title, rows, ("group", "rows", *map(label, shown)))
 
 
