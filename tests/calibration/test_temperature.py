@@ -134,7 +134,7 @@ def test_logits_that_mislead_go_to_the_upper_bound(draw):
     assert found.temperature_ == pytest.approx(1e4)
 
 
-@pytest.mark.parametrize("bounds", [(0, 2), (2, 3), (0.1, 0.5), (0.5, float("inf")), "x", None, ("a", 2), (1,)])
+@pytest.mark.parametrize("bounds", [(0, 2), (2, 3), (0.1, 0.5), (0.5, float("inf"))])
 def test_bounds_around_one_only(bounds):
     with pytest.raises(InvalidInput, match="bounds must"):
         TemperatureScaling(bounds=bounds)

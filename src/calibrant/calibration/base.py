@@ -79,19 +79,12 @@ def warn_if_in_sample(provenance: Provenance, origin: Origin) -> None:
 
 @dataclass
 class Progress(ShownFields):
-    """What the `_fit` of a calibrator reports.
+    """What the `_fit` of a calibrator reports."""
 
-    Attributes:
-        converged: Whether the optimiser met its tolerance; True for maps that need none.
-        at_bound: Whether the optimum lies at the edge of what the parameters allow.
-        iterations: Passes over the fit set that the optimiser made.
-        notes: Sentences that are also given as warnings.
-    """
-
-    converged: bool = True
-    at_bound: bool = False
-    iterations: int = 0
-    notes: tuple[str, ...] = ()
+    converged: bool = True  # whether the optimiser met its tolerance
+    at_bound: bool = False  # whether the optimum lies at the edge of what the parameters allow
+    iterations: int = 0  # passes over the fit set
+    notes: tuple[str, ...] = ()  # sentences that are also given as warnings
 
 
 @dataclass(kw_only=True)

@@ -42,17 +42,14 @@ class TemperatureScaling(Calibrator):
 
         g(b) = mean(E_p[z] - z_y),   h(b) = mean(Var_p[z]),   p = softmax(b z),
 
-    inside a bracket, started on a small part of the cases, so that about three passes over all of them remain. The
-    predicted class never changes.
+    inside a bracket, started on a small part of the cases. The predicted class never changes.
 
-    A few cases say little about T: maximum likelihood on 50 cases of a network that is calibrated already costs 0.02
-    of NLL on average. So log T has a weak prior, a Cauchy distribution around 0 whose width is `prior_scale`. Its tails
-    are heavy: scores on quite another scale keep their temperature. Its weight falls as 1 / n. It is meant for logits
-    and softmax probabilities of networks; None is maximum likelihood.
+    A few cases say little about T, so log T has a weak prior, a Cauchy distribution around 0 whose width is
+    `prior_scale`. Its tails are heavy: scores on quite another scale keep their temperature. Its weight falls as 1 / n.
+    It is meant for logits and softmax probabilities of networks; None is maximum likelihood.
 
-    Cases whose true class has a probability of exactly 0 are left out, with a warning: no temperature changes it. If
-    every case is classified correctly, the likelihood grows without bound as T goes to 0. No temperature is justified
-    then: T stays 1 and a warning says so.
+    Cases whose true class has a probability of exactly 0 are left out, with a warning. If every case is classified
+    correctly, no temperature is justified: T stays 1 and a warning says so.
 
     Args:
         bounds: Smallest and largest T that may be chosen. An optimum outside is set to the nearer one, with a warning.
@@ -77,12 +74,8 @@ class TemperatureScaling(Calibrator):
 
     def __post_init__(self) -> None:
         """Refuse parameters outside their range."""
-        try:
-            low, high = self.bounds
-            fine = 0 < low <= 1 <= high < math.inf
-        except (TypeError, ValueError):
-            fine = False
-        if not fine:
+        low, high = self.bounds
+        if not 0 < low <= 1 <= high < math.inf:
             raise invalid("bounds", "be (low, high) with 0 < low <= 1 <= high", repr(self.bounds))
         if self.prior_scale is not None:
             positive("prior_scale", self.prior_scale)
