@@ -21,7 +21,6 @@ def test_lowest_threshold_that_is_kept(draw):
     assert rule.evidence.automated == automate.sum()
     assert rule.evidence.errors == (automate & ~predictions.correct).sum()
     assert rule.automation_rate == automate.mean()
-    assert rule.review_per_1000 == pytest.approx(1000 * (1 - automate.mean()))
     assert (rule.target_accuracy, rule.confidence, rule.n_classes) == (0.97, 0.95, 3)
     assert rule.note.startswith("What is automated has an accuracy of at least 97 %")
     assert "every class" not in rule.note
@@ -38,7 +37,6 @@ def test_too_few_cases_say_how_many_would_do(draw):
     assert rule.threshold is None
     assert not rule.automates
     assert rule.automation_rate == 0.0
-    assert rule.review_per_1000 == 1000.0
     assert rule.note.startswith("No threshold can be promised: 100 cases")
     assert f"{rule.evidence.cases_needed:,} cases would be needed" in rule.note
     # Half of the error probability is spent at t = 0.99.

@@ -152,9 +152,8 @@ def fit(
     if start.calibrator is not None:
         calibrated_by = start.calibrator.describe()
         lines.append(f"Scores are calibrated by {calibrated_by}.")
-    figures = {"automation_rate": rule.automation_rate, "review_per_1000": rule.review_per_1000}
     content = {
-        "rule": {**rule.to_dict(), **figures},
+        "rule": {**rule.to_dict(), "automation_rate": rule.automation_rate},
         "risk_coverage": [asdict(row) for row in rows],
         "calibrator": calibrated_by,
         "path": str(target),

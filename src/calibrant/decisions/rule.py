@@ -1,7 +1,6 @@
 """`RoutingRule`: which cases are automated and which go to a person, and the evidence for that."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
@@ -76,12 +75,6 @@ class Routed(ShownFields):
     predicted: NDArray[np.int64]
     confidence: NDArray[np.float64]
     ranking: NDArray[np.float64]
-
-    @classmethod
-    def joined(cls, parts: Iterable["Routed"]) -> "Routed":
-        """The decisions of several blocks, one after the other."""
-        columns = zip(*((part.automate, part.predicted, part.confidence, part.ranking) for part in parts), strict=True)
-        return cls(*(np.concatenate(column) for column in columns))
 
     @property
     def decisions(self) -> list[str]:
@@ -263,11 +256,6 @@ class RoutingRule(Part):
             return 0.0
         return self.evidence.automated / self.evidence.cases
 
-    @property
-    def review_per_1000(self) -> float:
-        """How many of 1,000 cases like the evidence go to a person."""
-        return 1000.0 * (1.0 - self.automation_rate)
-
     def route(self, probabilities: Predictions | Any) -> Routed:
         """Decide from calibrated probabilities. For raw scores, use a `Policy`, which calibrates them first.
 
@@ -286,10 +274,21 @@ class RoutingRule(Part):
         """Decide calibrated predictions that are in the rule's order of classes, block by block."""
         groups = predictions.extras.get(self.groups or "")
         if not predictions.has_all_classes:
-            return self.decide_answers(predictions.predicted, predictions.confidence, predictions.kind, groups)
-        return Routed.joined(
-            self.decide(block, None if groups is None else groups[rows]) for rows, block in predictions.chunks()
-        )
+            wanted = {"probability": "confidence", GIVEN: "score"}.get(score_name(self.score))
+            if wanted is None:
+                raise InvalidInput(
+                    f"The score {score_name(self.score)!r} of this rule needs the scores of all classes."
+                )
+            if predictions.kind != wanted:
+                got = f"these have a {predictions.kind}"
+                raise InvalidInput(f"This rule was fitted on a {wanted} of the predicted class, and {got}.")
+            predicted, confidence = predictions.predicted, predictions.confidence
+            return Routed(confidence >= self._cuts(predicted, groups), predicted, confidence, confidence)
+        parts = []
+        for rows, block in predictions.chunks():
+            parts.append(self.decide(block, None if groups is None else groups[rows]))
+        columns = zip(*((part.automate, part.predicted, part.confidence, part.ranking) for part in parts), strict=True)
+        return Routed(*(np.concatenate(column) for column in columns))
 
     def probabilities(self, scores: Any, kind: Kind) -> NDArray[np.float64]:
         """Check scores and return them as float64 probabilities, shape (n, K).
@@ -319,7 +318,10 @@ class RoutingRule(Part):
         """`predictions` in the order of the rule's classes. Other classes are refused."""
         require_predictions(predictions)
         if not predictions.has_all_classes:
-            return with_class_names(predictions, self.class_names)
+            # A rule that treats all classes alike knows none. Others put classes that they do not know after their own.
+            if self.class_names in (None, RIGHT_OR_WRONG, predictions.class_names):
+                return predictions
+            return predictions.recoded(self.class_names or ())
         self.check_classes(predictions.n_classes)
         return in_order_of(self.class_names, predictions, where=where)
 
@@ -342,21 +344,6 @@ class RoutingRule(Part):
         if self.score != "probability":
             ranking = rank(self.score, probabilities)
         return Routed(ranking >= self._cuts(predicted, groups), predicted, top, ranking)
-
-    def decide_answers(
-        self,
-        predicted: NDArray[np.int64],
-        confidence: NDArray[np.float64],
-        kind: Kind,
-        groups: NDArray[Any] | None = None,
-    ) -> Routed:
-        """Decide about predicted classes with a confidence, or a score that is only ranked."""
-        wanted = {"probability": "confidence", GIVEN: "score"}.get(score_name(self.score))
-        if wanted is None:
-            raise InvalidInput(f"The score {score_name(self.score)!r} of this rule needs the scores of all classes.")
-        if kind != wanted:
-            raise InvalidInput(f"This rule was fitted on a {wanted} of the predicted class, and these have a {kind}.")
-        return Routed(confidence >= self._cuts(predicted, groups), predicted, confidence, confidence)
 
     def _cuts(self, predicted: NDArray[np.int64], groups: NDArray[Any] | None) -> NDArray[np.float64]:
         """The threshold of each case. A class that a rule for each class does not know is never automated."""
@@ -388,7 +375,9 @@ class RoutingRule(Part):
             rows.append(("automated", f"{seen.automated:,} of {seen.cases:,} cases ({share}), {seen.errors:,} wrong"))
         if seen is not None and self.automates:
             low, high = (1000 * float(share) for share in interval(seen.cases - seen.automated, seen.cases))
-            rows.append(("of 1,000 cases a person sees", f"{self.review_per_1000:.0f} ({low:.0f} to {high:.0f})"))
+            rows.append(
+                ("of 1,000 cases a person sees", f"{1000 * (1 - self.automation_rate):.0f} ({low:.0f} to {high:.0f})")
+            )
         if self.groups is not None:
             rows.append(("promised by group", self.groups))
         for group in (self.group_evidence or ())[:FEW]:
@@ -429,16 +418,6 @@ def route_all(predictions: Predictions, score: Score | None = None) -> Routed:
     if score is None:
         score = {"score": GIVEN}.get(predictions.kind, "probability")
     return RoutingRule(None, predictions.n_classes, class_names=predictions.class_names, score=score).route(predictions)
-
-
-def with_class_names(predictions: Predictions, class_names: tuple[str, ...] | None) -> Predictions:
-    """A class and a score whose classes have the numbers of a rule; predictions of all classes as they are.
-
-    Classes that the rule does not know come after its own. A rule that treats all classes alike knows none.
-    """
-    if predictions.has_all_classes or class_names in (None, RIGHT_OR_WRONG, predictions.class_names):
-        return predictions
-    return predictions.recoded(class_names or ())
 
 
 def threshold_text(threshold: float) -> str:

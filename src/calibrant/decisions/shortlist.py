@@ -88,11 +88,10 @@ class Shortlist(Part):
 
     def holds_true(self, predictions: Predictions) -> NDArray[np.bool_]:
         """Whether the true class of each case is listed."""
-        everyone = np.ones(len(predictions), dtype=np.bool_)
-        return np.concatenate([self._holds(*block) for block in _scores_and_targets(predictions, everyone)])
-
-    def _holds(self, scores: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return self.within(scores)[np.arange(len(scores)), targets] & (targets >= 0)
+        held = []
+        for scores, targets in _scores_and_targets(predictions, np.ones(len(predictions), dtype=np.bool_)):
+            held.append(self.within(scores)[np.arange(len(scores)), targets] & (targets >= 0))
+        return np.concatenate(held)
 
     def names(self, scores: NDArray[np.float64], called: NDArray[Any] | None = None) -> list[list[str]]:
         """The listed classes of each row by name, best first. With the scores of `candidates` pass their names."""
@@ -279,9 +278,9 @@ def _least_of_candidates(predictions: Predictions, scores: NDArray[np.float64], 
 def _evidence(shortlist: Shortlist, predictions: Predictions) -> tuple[int, int, float]:
     """Cases that go to a person, how many of them miss their true class, and the mean length of their lists."""
     reviewed = ~shortlist.reader().decide_all(predictions).automate
-    cases, missed, length = int(reviewed.sum()), 0, 0
-    for scores, targets in _scores_and_targets(predictions, reviewed):
-        missed += int((~shortlist._holds(scores, targets)).sum())  # noqa: SLF001 (the same module)
+    cases, length = int(reviewed.sum()), 0
+    missed = int((~shortlist.holds_true(predictions))[reviewed].sum())
+    for scores, _ in _scores_and_targets(predictions, reviewed):
         length += int(shortlist.within(scores).sum())
     return cases, missed, length / max(cases, 1)
 

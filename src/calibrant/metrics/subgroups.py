@@ -127,19 +127,14 @@ def evaluate_groups(
     settings |= {"n_resamples": n_resamples}
     overall = evaluate(predictions, level=level, **settings)
     inner = 1.0 - (1.0 - level) / len(rows)
-    evaluations = {
-        name: evaluate(predictions.subset(own), level=inner, **_of_rows(settings, own)) for name, own in rows.items()
-    }
+    evaluations = {}
+    for name, own in rows.items():
+        of_group = dict(settings)
+        for argument in ("weights", "clusters"):
+            if settings.get(argument) is not None and not isinstance(settings[argument], str):
+                of_group[argument] = as_array(argument, settings[argument])[own]
+        evaluations[name] = evaluate(predictions.subset(own), level=inner, **of_group)
     return GroupedEvaluation(overall, evaluations, level if n_resamples else None)
-
-
-def _of_rows(settings: Mapping[str, Any], rows: NDArray[np.int64]) -> dict[str, Any]:
-    """The settings for some of the rows: weights and clusters that are no names of columns have one value per row."""
-    own = dict(settings)
-    for name in ("weights", "clusters"):
-        if own.get(name) is not None and not isinstance(own[name], str):
-            own[name] = as_array(name, own[name])[rows]
-    return own
 
 
 @dataclass(frozen=True)
