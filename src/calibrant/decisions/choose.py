@@ -350,7 +350,10 @@ class _Tests:
                 errors = int((inside & ~self.correct[rows]).sum())
                 counts.append(GroupEvidence(name, len(rows), int(inside.sum()), errors, name in self.promised))
             rule = replace(rule, groups=search.groups, group_evidence=tuple(counts))
-            rule = replace(rule, note=f"{rule.note} {self._note_on_groups(rule)}")
+            failing = []
+            if not rule.automates:
+                failing = [name for name, rows in self.promised.items() if not self.certify(rows).kept.any()]
+            rule = replace(rule, note=f"{rule.note} {note_on_groups(rule, self.fewest, failing)}")
         if self.clusters is not None and search.clusters is not None:
             sizes = np.bincount(self.clusters)
             rule = replace(
@@ -381,14 +384,3 @@ class _Tests:
             note = f"{note} {note_supported(supported)}"
         evidence = replace(rule.evidence or Evidence(cases, 0, 0), cases_needed=needed.cases)
         return replace(rule, evidence=evidence, supported=supported, note=note)
-
-    def _note_on_groups(self, rule: RoutingRule) -> str:
-        """What the promise for groups costs, or which groups prevent it."""
-        price, failing = 0, []
-        if self.promised and rule.evidence is not None and rule.evidence.automated:
-            cut = self.pick(self.certify(self.lines[0]))
-            if cut is not None:
-                price = int((self.ranking >= cut).sum()) - rule.evidence.automated
-        elif self.promised:
-            failing = [name for name, rows in self.promised.items() if not self.certify(rows).kept.any()]
-        return note_on_groups(rule, self.fewest, price, failing)

@@ -188,27 +188,21 @@ def note_nothing(rule: RoutingRule, largest_part: float, cases: int, needed: Nee
     )
 
 
-def note_on_groups(rule: RoutingRule, fewest: int, price: int, failing: list[str]) -> str:
-    """For which groups the promise is made, for which it is not, and what that costs in automation.
+def note_on_groups(rule: RoutingRule, fewest: int, failing: list[str]) -> str:
+    """For which groups the promise is made; not for groups with fewer than `fewest` cases.
 
-    A promise for all cases together would automate `price` cases more; a group with fewer than `fewest` cases gets no
-    promise; `failing` groups do not show the target at any threshold.
+    `failing` groups do not show the target at any threshold.
     """
-    groups, evidence = rule.group_evidence or (), rule.evidence
+    groups = rule.group_evidence or ()
     inside = [group.name for group in groups if group.promised]
     outside = [group.name for group in groups if not group.promised]
     sentences = []
-    if inside and evidence is not None and evidence.automated:
-        points = f"{100 * price / evidence.cases:.1f} points of automation"
-        sentences += [
-            f"It is promised for all cases and for each of {len(inside)} groups ({_listed(inside)}).",
-            f"Against a promise for all cases together that costs {points}.",
-        ]
+    if inside and rule.automates:
+        sentences.append(f"It is promised for all cases and for each of {len(inside)} groups ({_listed(inside)}).")
+    elif failing:
+        sentences.append(f"{_listed(failing)} do not show it at any threshold.")
     elif inside:
-        why = "no threshold passes in all of them"
-        if failing:
-            why = f"{_listed(failing)} do not show it at any threshold"
-        sentences.append(f"It was asked for each of {len(inside)} groups: {why}.")
+        sentences.append(f"No threshold passes in all of {len(inside)} groups ({_listed(inside)}).")
     if outside:
         sentences.append(
             f"Nothing is promised for {_listed(outside)} alone: fewer than {fewest:,} cases cannot show it; "
@@ -238,11 +232,9 @@ def note_per_group(rule: RoutingRule, shared: float, *, together: bool) -> str:
 def note_needed(small: list[str], fewest: int, missing: Mapping[str, int | None]) -> str:
     """About how many cases each `missing` group needs (None: more will not help); `small` ones have too few at all."""
     text = ""
-    enough = {name: cases for name, cases in missing.items() if cases is not None}
-    if enough:
-        nearest = sorted(enough, key=lambda name: enough[name])
-        counts = _listed([f"{name} {enough[name]:,}" for name in nearest])
-        text = f" About this many cases would be needed in each if errors stay as rare: {counts}."
+    counts = [f"{name} {cases:,}" for name, cases in missing.items() if cases is not None]
+    if counts:
+        text = f" About this many cases would be needed in each if errors stay as rare: {_listed(counts)}."
     hopeless = [name for name, cases in missing.items() if cases is None]
     if hopeless:
         text += f" In {_listed(hopeless)} errors are too frequent: more cases will not help, a better model will."
