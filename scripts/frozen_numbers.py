@@ -156,7 +156,6 @@ CALIBRATORS: dict[str, Callable[[], calibration.Calibrator]] = {
     **{name: partial(calibration.make_calibrator, name) for name in METHODS},
     # Maximum likelihood, as it was frozen.
     "temperature": lambda: calibration.TemperatureScaling(prior_scale=None),
-    "temperature-bounds": lambda: calibration.TemperatureScaling(bounds=(0.8, 1.2), prior_scale=None),
     "vector-fixed": lambda: calibration.VectorScaling(reg_lambda=0.01),
     "matrix-fixed": lambda: calibration.MatrixScaling(reg_lambda=0.01, reg_mu=0.1),
     "dirichlet-fixed": lambda: calibration.DirichletScaling(reg_lambda=0.01),

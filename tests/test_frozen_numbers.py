@@ -66,6 +66,7 @@ CHANGED: tuple[str, ...] = (
     "*/compare*/accuracy@*/difference*",
     # These options were removed.
     "*/calibrators/beta-a*",
+    "*/calibrators/temperature-bounds/*",
     "*/calibrators/histogram-width/*",
     "*/prior/bbse/*",
     "*/cost matrix/*",

@@ -129,7 +129,7 @@ def test_a_rule_that_automates_nothing_is_not_said_to_hold(calibrant, val, tmp_p
     assert json.loads(calibrant(*arguments, "--json")[1])["tested"] is False
 
 
-def test_strict_check(calibrant, val, tmp_path):
+def test_a_promise_that_is_missed_by_chance_is_not_broken(calibrant, tmp_path):
     rule = RoutingRule(threshold=0.9, n_classes=2, target_accuracy=0.9, confidence=0.95)
     Policy(2, rule=rule).save(tmp_path / "policy.json")
     near = Predictions.from_probabilities(np.tile([0.95, 0.05], (100, 1)), np.repeat([0, 1], [88, 12]))
@@ -138,9 +138,6 @@ def test_strict_check(calibrant, val, tmp_path):
     code, out, _ = calibrant(*arguments)
     assert code == 0
     assert "by no more than chance" in out
-    code, out, _ = calibrant(*arguments, "--strict", "--json")
-    assert code == 1
-    assert json.loads(out)["passed"] is False
 
 
 def test_a_check_on_the_cases_of_the_fit_is_called_no_test(calibrant, val, tmp_path):

@@ -334,7 +334,6 @@ def check(
     /,
     *,
     confidence: float = 0.95,
-    strict: Annotated[bool, Switch] = False,
     reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
     as_json: Json = False,
 ) -> None:
@@ -344,21 +343,20 @@ def check(
         policy: A policy written by "calibrant route fit" or "calibrant route labels".
         source: Labelled raw predictions that the policy was not fitted on, or a run folder (its test predictions).
         confidence: Of the intervals. A promise counts as broken if the whole interval lies below it.
-        strict: Count the accuracy as broken already if the observed one is below it; that can be chance.
     """
     from calibrant.decisions import MultiLabel, Policy, check_policy
     from calibrant.runs import load_predictions
 
     rules = MultiLabel.of_file(policy)
     if rules is not None:
-        refuse_with_labels(strict=strict, **vars(reading))
+        refuse_with_labels(**vars(reading))
         checked = rules.check(rules.read(source), confidence=confidence)
         answer(rules.table_of_check(checked).text(), checked, as_json=as_json)
         if not all(all(result["held"].values()) for result in checked.values()):
             raise CheckFailed("a promise did not hold")
         return
     cases = load_predictions(source, "test", **reading.options())
-    verdict = check_policy(Policy.load(policy), cases, confidence=confidence, strict=strict)
+    verdict = check_policy(Policy.load(policy), cases, confidence=confidence)
     answer(verdict.describe(), verdict.to_dict(), as_json=as_json)
     if verdict.broken:
         raise CheckFailed("; ".join(verdict.broken))

@@ -163,13 +163,11 @@ class Verdict(ShownFields):
         cases: Labelled cases.
         promise: About the rule; None for a rule of costs alone, which promises nothing.
         listed: About the shortlist; None without one.
-        strict: Whether an observed accuracy below the promised one counts as broken, although that can be chance.
     """
 
     cases: int
     promise: PromiseCheck | None
     listed: ShortlistCheck | None
-    strict: bool
 
     @property
     def broken(self) -> list[str]:
@@ -177,11 +175,11 @@ class Verdict(ShownFields):
         sentences = []
         if self.promise is not None:
             target = self.promise.target_accuracy
-            missed = []
-            for line in self.promise.groups:
-                below = line.accuracy is not None and line.accuracy < target
-                if below and (self.strict or not line.held):
-                    missed.append(f"{line.name} {_seen(line.accuracy, line.low, line.high)}")
+            missed = [
+                f"{line.name} {_seen(line.accuracy, line.low, line.high)}"
+                for line in self.promise.groups
+                if not line.held
+            ]
             if missed:
                 sentences.append(f"the promised accuracy of {100 * target:.6g} % was not kept: {', '.join(missed)}")
         if self.listed is not None and not self.listed.held:
@@ -197,16 +195,14 @@ class Verdict(ShownFields):
             content = asdict(self.promise)
         if self.listed is not None:
             content["shortlist"] = asdict(self.listed)
-        return {**content, "strict": self.strict, "passed": not self.broken}
+        return {**content, "passed": not self.broken}
 
     def describe(self) -> str:
         """The same for a person."""
         return "\n".join(part.describe() for part in (self.promise, self.listed) if part is not None)
 
 
-def check_policy(
-    policy: Policy, predictions: Predictions, *, confidence: float = 0.95, strict: bool = False
-) -> Verdict:
+def check_policy(policy: Policy, predictions: Predictions, *, confidence: float = 0.95) -> Verdict:
     """Check what a policy promises on new labelled cases; warn if a part of it was fitted on these cases.
 
     Args:
@@ -214,7 +210,6 @@ def check_policy(
             checked only through its shortlist.
         predictions: Labelled cases with raw scores.
         confidence: Of the intervals. A promise counts as broken if its whole interval lies below it.
-        strict: Count the accuracy as broken already if the observed one is below it; that can be chance.
     """
     policy.warn_if_seen(predictions)
     calibrated = policy.calibrate(predictions)
@@ -224,7 +219,7 @@ def check_policy(
         promise = check_promise(rule, calibrated, confidence=confidence)
     if shortlist is not None:
         listed = check_shortlist(shortlist, calibrated, rule=rule, confidence=confidence)
-    return Verdict(len(predictions), promise, listed, strict)
+    return Verdict(len(predictions), promise, listed)
 
 
 def _seen(share: float | None, low: float, high: float) -> str:
