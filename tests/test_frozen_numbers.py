@@ -71,6 +71,7 @@ CHANGED: tuple[str, ...] = (
     "*/prior/bbse/*",
     "*/cost matrix/*",
     "*/coverage/*/shares*",
+    "*/check/strict",
     "*/rules/cheapest by matrix/*",
     "*/compare groups/*",
     # NLL and Brier score have no interval with fewer than three wrong rows, as here.
