@@ -243,8 +243,6 @@ def labels(
     sensitivity: float | None = 0.95,
     specificity: float | None = None,
     confidence: float = 0.95,
-    probability: str = "p_{}",
-    target: str = "y_{}",
     out: Annotated[Path, OutOr],
     as_json: Json = False,
 ) -> None:
@@ -253,22 +251,20 @@ def labels(
     "route apply", "route check", "report" and "monitor" take the file that is written here for a policy.
 
     Args:
-        source: A table with two columns per label that was used for nothing else: its probability, and 0 or 1.
+        source: A table that was used for nothing else, with two columns per label: p_LABEL, its probability, and
+            y_LABEL, 0 or 1.
         names: Names of the labels, separated by commas.
         sensitivity: Share of the positive cases of each label that is not called negative.
         specificity: Share of the negative cases of each label that is not called positive. Default: none is promised.
         confidence: Probability with which the promises of all labels hold.
-        probability: Name of the column with the probability of a label, {} for the label.
-        target: Name of the column with 0 or 1, likewise.
         out: Where to write the rules.
     """
     from calibrant.decisions import choose_label_rules, evaluate_labels, read_labels
 
     refuse_overwriting([out], [source])
     distinct = [name.strip() for name in names.split(",") if name.strip()]
-    cases = read_labels(source, distinct, probability=probability, target=target)
-    promised: dict[str, Any] = {"sensitivity": sensitivity, "specificity": specificity, "confidence": confidence}
-    rules = replace(choose_label_rules(cases, **promised), probability=probability, target=target)
+    cases = read_labels(source, distinct)
+    rules = choose_label_rules(cases, sensitivity=sensitivity, specificity=specificity, confidence=confidence)
     rules.save(out)
     lines = [evaluate_labels(cases).text(), rules.table().text(), rules.table().caption, f"Wrote {out}"]
     answer("\n".join(lines), {**rules.to_dict(), "path": str(out)}, as_json=as_json)
@@ -344,13 +340,13 @@ def check(
         source: Labelled raw predictions that the policy was not fitted on, or a run folder (its test predictions).
         confidence: Of the intervals. A promise counts as broken if the whole interval lies below it.
     """
-    from calibrant.decisions import MultiLabel, Policy, check_policy
+    from calibrant.decisions import MultiLabel, Policy, check_policy, read_labels
     from calibrant.runs import load_predictions
 
     rules = MultiLabel.of_file(policy)
     if rules is not None:
         refuse_with_labels(**vars(reading))
-        checked = rules.check(rules.read(source), confidence=confidence)
+        checked = rules.check(read_labels(source, rules.labels), confidence=confidence)
         answer(rules.table_of_check(checked).text(), checked, as_json=as_json)
         if not all(all(result["held"].values()) for result in checked.values()):
             raise CheckFailed("a promise did not hold")

@@ -54,20 +54,11 @@ def cases_by_label(probabilities: Any, targets: Any, labels: Sequence[str]) -> d
     return cases
 
 
-def read_labels(
-    source: str | Path, labels: Sequence[str], *, probability: str = "p_{}", target: str = "y_{}"
-) -> dict[str, Predictions]:
-    """Read a table with two columns per label.
-
-    Args:
-        source: The file.
-        labels: Names of the labels.
-        probability: Name of the column with the probability of a label; `{}` is the label.
-        target: Name of the column with 0 or 1, likewise.
-    """
+def read_labels(source: str | Path, labels: Sequence[str]) -> dict[str, Predictions]:
+    """Read a table with the columns `p_LABEL`, a probability, and `y_LABEL`, 0 or 1, for each label."""
     probabilities, targets = [], []
     for label in labels:
-        columns = {"scores": probability.format(label), "target": target.format(label), "positive": "1"}
+        columns = {"scores": f"p_{label}", "target": f"y_{label}", "positive": "1"}
         cases = Predictions.load(source, kind="probabilities", columns=columns)
         probabilities.append(cases.probabilities[:, 1])
         targets.append(cases.targets)
@@ -101,7 +92,6 @@ class MultiLabel(Part, Saved):
         rules: Label and its rule.
         confidence: Probability with which the promises of all labels hold.
         left_out: Labels with too few cases to promise anything, which always go to a person.
-        probability, target: Names of the columns of a label in a table, as in `read_labels`.
     """
 
     _what: ClassVar[str] = "family of rules"
@@ -109,8 +99,6 @@ class MultiLabel(Part, Saved):
     rules: tuple[tuple[str, BinaryRule], ...]
     confidence: float
     left_out: tuple[str, ...] = ()
-    probability: str = "p_{}"
-    target: str = "y_{}"
 
     def __post_init__(self) -> None:
         """Refuse a family that cannot be applied."""
@@ -151,10 +139,6 @@ class MultiLabel(Part, Saved):
         self.refuse_other_labels(cases)
         each = 1.0 - (1.0 - confidence) / len(self.rules)
         return {label: rule.check(cases[label], confidence=each) for label, rule in self.rules}
-
-    def read(self, source: str | Path) -> dict[str, Predictions]:
-        """Labelled cases from a table with the columns of these rules."""
-        return read_labels(source, self.labels, probability=self.probability, target=self.target)
 
     def table_of_check(self, results: Mapping[str, dict[str, Any]]) -> Table:
         """What `check` found, one row per label."""

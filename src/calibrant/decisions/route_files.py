@@ -133,7 +133,7 @@ def route_labels(rules: MultiLabel, source: str | Path, target: str | Path) -> d
     columns: dict[str, Any] = {}
     probabilities = []
     for label in rules.labels:
-        wanted = {"scores": rules.probability.format(label), "positive": "1", "target": ""}
+        wanted = {"scores": f"p_{label}", "positive": "1", "target": ""}
         blocks = list(scan(source, kind="probabilities", columns=wanted).blocks(extras=()))
         if not blocks:
             raise InvalidInput(f"{source} must have at least one row, got none.")
