@@ -241,10 +241,6 @@ def choose_rule(predictions: Predictions, target: float, *, temperature: float |
     return rule if temperature is None else Scaled(rule, temperature)
 
 
-def cheapest_rule(predictions: Predictions, **settings: Any) -> Any:
-    return decisions.cheapest_threshold(predictions, **settings)
-
-
 def draw_by_weights(predictions: Predictions, weights: str) -> Predictions:
     return decisions.sample_by_weights(predictions, weights, seed=2)
 
@@ -671,7 +667,6 @@ def record_rules(case: Case, add: Prefixed) -> None:
     for name, (target, settings) in variants.items():
         _record_rule(add, f"rules/{name}", case, partial(choose_rule, case.fit, target, **settings))
     _record_rule(add, "rules/by weights", case, lambda: choose_rule(draw_by_weights(case.fit, "weight"), 0.75))
-    _record_rule(add, "rules/cheapest", case, partial(cheapest_rule, case.fit, **costs), promised=False)
     add("coverage/plain", coverage_numbers, case.fit)
     add("coverage/costs", coverage_numbers, case.fit, coverages=(0.9, 0.5, 0.25))
     add("certify", certify_numbers, case.fit)
@@ -679,9 +674,7 @@ def record_rules(case: Case, add: Prefixed) -> None:
     _record_behind_calibrator(case, add)
 
 
-def _record_rule(
-    add: Prefixed, key: str, case: Case, choose: Callable[[], Any], *, promised: bool = True, minimised: bool = False
-) -> None:
+def _record_rule(add: Prefixed, key: str, case: Case, choose: Callable[[], Any], *, minimised: bool = False) -> None:
     try:
         rule = choose()
     except Refused:
@@ -689,8 +682,7 @@ def _record_rule(
         return
     add(f"{key}/rule", rule_numbers, rule, minimised=minimised)
     add(f"{key}/decisions", decision_numbers, rule, case.new, minimised=minimised)
-    if promised:
-        add(f"{key}/check", check_numbers, rule, case.new, minimised=minimised)
+    add(f"{key}/check", check_numbers, rule, case.new, minimised=minimised)
 
 
 def _record_shortlists(case: Case, add: Prefixed) -> None:

@@ -257,9 +257,6 @@ def test_per_class_and_costs(calibrant, val):
     val.with_name("policy.json").unlink()
     out, rule = fit(calibrant, val, "--cost-error", 100, "--cost-review", 1)
     assert f"Cost per 1,000 cases: {rule.costs.per_1000:.1f}" in out
-    out, rule = fit(calibrant, val, "--cost-error", 100, "--cost-review", 1, "--no-promise")
-    assert rule.target_accuracy is None
-    assert "promises no accuracy" in out
 
 
 def test_calibrate_splits_the_cases(calibrant, tmp_path):
@@ -312,7 +309,7 @@ def test_bad_input(calibrant, val, tmp_path):
             "made for 3 classes and cannot be applied to 4",
         ),
         (["apply", tmp_path / "other.json", val, "-o", tmp_path / "o.csv"], "be a policy"),
-        (["fit", val, "--no-promise"], "cost_error and cost_review"),
+        (["fit", val, "--cost-error", 2], "cost_review must be a number"),
         (["fit", tmp_path], "must be a file"),
     ]:
         code, _, err = calibrant("route", *arguments)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.decisions import RoutingRule, cheapest_threshold, choose_threshold
+from calibrant.decisions import RoutingRule, choose_threshold
 from calibrant.errors import InvalidInput
 
 
@@ -24,12 +24,20 @@ def slow_cost(cases, threshold, error, review):
 
 
 def test_the_cheapest_threshold_is_that_of_a_plain_search(cases):
-    rule = cheapest_threshold(cases, cost_error=20.0, cost_review=2.0)
-    tried = [None, *np.unique(cases.confidence)[::50], rule.threshold]
-    cheapest = min(slow_cost(cases, t, 20.0, 2.0) for t in tried)
+    """A target of a half is kept at every threshold, so that only costs decide."""
+    thresholds = np.unique(cases.confidence)[::50]
+    rule = choose_threshold(cases, 0.5, cost_error=20.0, cost_review=2.0, thresholds=thresholds)
+    cheapest = min(slow_cost(cases, t, 20.0, 2.0) for t in [None, *thresholds])
     assert rule.costs.per_1000 == pytest.approx(cheapest)
     assert rule.costs.per_1000 == pytest.approx(slow_cost(cases, rule.threshold, 20.0, 2.0))
     assert rule.costs.per_1000_all_review == 2000.0
+
+
+def test_a_person_looks_where_automating_saves_nothing():
+    predictions = Predictions.from_probabilities([[0.9, 0.1]] * 100, [0] * 50 + [1] * 50)
+    rules = [choose_threshold(predictions, 0.1, cost_error=error, cost_review=1.0) for error in (2.0, 1.9)]
+    assert [rule.automates for rule in rules] == [False, True]
+    assert rules[0].costs.per_1000 == rules[0].costs.per_1000_all_review == 1000.0
 
 
 def test_the_cheapest_promised_threshold_keeps_the_promise(cases):

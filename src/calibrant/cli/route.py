@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from cyclopts import App
 
@@ -47,7 +47,6 @@ def fit(
     weights: str | None = None,
     cost_error: float | None = None,
     cost_review: float | None = None,
-    no_promise: Annotated[bool, Switch] = False,
     search: Literal["fixed", "split"] = "fixed",
     score: str | None = None,
     reserve: float = 0.0,
@@ -78,7 +77,6 @@ def fit(
             weight remain.
         cost_error: Cost of an automated error; with --cost-review the cheapest threshold that keeps the promise.
         cost_review: Cost of one review.
-        no_promise: With costs: the cheapest threshold on these cases, without a promise.
         search: How thresholds are found; decide on it before you look. split spends a quarter of the cases to find
             where to start, for models whose confidences are far off.
         score: How cases are ranked: probability (default), margin, entropy, pnorm2, pnorm4, or auto, which
@@ -98,7 +96,7 @@ def fit(
     """
     from calibrant.calibration import make_calibrator
     from calibrant.calibration.temperature import temperature_share
-    from calibrant.decisions import Policy, cheapest_threshold, choose_threshold, risk_coverage
+    from calibrant.decisions import Policy, choose_threshold, risk_coverage
     from calibrant.decisions.risk_coverage import coverage_table
     from calibrant.runs import load_predictions, policy_path, source_path
 
@@ -121,26 +119,23 @@ def fit(
     replaced = _replaced(target)
     start = start.remember(replaced.fits)
     drawn, noted = _drawn(start.calibrate(start.unseen(given)), weights, seed)
-    costs: dict[str, Any] = {"cost_error": cost_error, "cost_review": cost_review}
-    if no_promise:
-        rule = cheapest_threshold(drawn, **costs)
-    else:
-        rule = choose_threshold(
-            drawn,
-            target_accuracy,
-            confidence=confidence,
-            per_class=per_class,
-            groups=groups,
-            per_group=per_group,
-            group_confidence=group_confidence,
-            clusters=clusters,
-            score=score,
-            fitting=fitting,
-            search=search,
-            reserve=reserve,
-            seed=seed,
-            **costs,
-        )
+    rule = choose_threshold(
+        drawn,
+        target_accuracy,
+        confidence=confidence,
+        per_class=per_class,
+        groups=groups,
+        per_group=per_group,
+        group_confidence=group_confidence,
+        clusters=clusters,
+        cost_error=cost_error,
+        cost_review=cost_review,
+        score=score,
+        fitting=fitting,
+        search=search,
+        reserve=reserve,
+        seed=seed,
+    )
     rule = noted(rule)
     if replaced.automates and not rule.automates:
         text = f"{target} automated some cases; the new policy, which replaces it, sends every case to a person."

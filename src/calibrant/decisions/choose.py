@@ -7,11 +7,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.checks import fraction, number
+from calibrant.checks import fraction, number, positive
 from calibrant.decisions.bounds import cases_without_error, error_p_value
 from calibrant.decisions.certify import Certificate, Starts, at_least, certify, parts_of
 from calibrant.decisions.ranking import GIVEN, Score, choose_score, is_bounded
-from calibrant.decisions.risk_coverage import check_costs, last_minimum
 from calibrant.decisions.rule import Costs, Evidence, GroupEvidence, RoutingRule, route_all
 from calibrant.decisions.shortfall import (
     most_needed,
@@ -76,7 +75,7 @@ def choose_threshold(
         clusters: Name of an extra column that says which cases belong together (images of one patient). The clusters
             are then the independent draws, and no later cluster may have more cases than the largest of these.
         cost_error: Cost of an automated error. With `cost_review`, of the thresholds that keep the promise the cheapest
-            is taken instead of the lowest.
+            is taken instead of the lowest. A person is taken to decide rightly.
         cost_review: Cost of one review.
         thresholds: Thresholds to consider, fixed in advance; None for `default_thresholds`.
         starts: Where the search may begin again, fixed in advance; None for `default_starts`.
@@ -112,6 +111,9 @@ def choose_threshold(
             rule = f"be predictions for the same {len(predictions)} cases, in the same order"
             raise invalid("candidates", rule, f"{len(cases)} cases with other targets")
     confidence = fraction("confidence", confidence)
+    costs = None
+    if cost_error is not None or cost_review is not None:
+        costs = positive("cost_error", cost_error), positive("cost_review", cost_review)
     wanted = _Search(
         target_accuracy=fraction("target_accuracy", target_accuracy),
         confidence=confidence,
@@ -119,7 +121,7 @@ def choose_threshold(
         per_class=per_class,
         groups=groups,
         clusters=clusters,
-        costs=check_costs(cost_error, cost_review),
+        costs=costs,
         thresholds=thresholds,
         starts=starts,
         search=search,
@@ -313,7 +315,7 @@ class _Tests:
         if self.search.costs is not None:
             error, review = self.search.costs
             change = error * table.errors[kept] - review * table.cases[kept]
-            best = last_minimum(change)
+            best = int(np.flatnonzero(change == change.min())[-1])  # of equal costs the one that automates most
             if change[best] >= 0:
                 return None
         return float(table.thresholds[kept[best]])

@@ -1,4 +1,4 @@
-"""How accuracy and cost change with the share that is automated: tables and rules without a promise."""
+"""How accuracy changes with the share that is automated."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,22 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.checks import positive
 from calibrant.decisions.bounds import check_numbers, interval
-from calibrant.decisions.rule import Costs, Evidence, RoutingRule, route_all, threshold_text
+from calibrant.decisions.rule import route_all, threshold_text
 from calibrant.errors import invalid
 from calibrant.predictions import Predictions
 from calibrant.tables import ShownFields, plain_table
-
-
-def check_costs(cost_error: float | None, cost_review: float | None) -> tuple[float, float] | None:
-    """The cost of an automated error and of a review, in one unit; None if neither is given.
-
-    A person who looks at a case is taken to decide it rightly.
-    """
-    if cost_error is None and cost_review is None:
-        return None
-    return positive("cost_error", cost_error), positive("cost_review", cost_review)
 
 
 @dataclass(frozen=True)
@@ -81,51 +70,6 @@ def coverage_table(rows: list[CoverageRow]) -> str:
         lines.append((automated, threshold_text(row.threshold), accuracy, ends))
     headings = ("automated %", "threshold", "accuracy %", "interval %")
     return plain_table(headings, lines, title="Risk and coverage (each interval for its own line)")
-
-
-def cheapest_threshold(
-    predictions: Predictions, *, cost_error: float | None = None, cost_review: float | None = None
-) -> RoutingRule:
-    """The threshold with the lowest cost on these cases, without a promise about accuracy.
-
-    Cost at t: `cost_error` for each error at or above t, `cost_review` for each case below. For a calibrated model the
-    best threshold is 1 - cost_review / cost_error. `choose_threshold` with costs adds the promise.
-
-    >>> from calibrant.predictions import Predictions
-    >>> predictions = Predictions.from_probabilities([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]], [0, 0, 1])
-    >>> cheapest_threshold(predictions, cost_error=10, cost_review=1).threshold
-    0.8
-    """
-    predictions = predictions.as_right_or_wrong()
-    costs = check_costs(cost_error, cost_review)
-    if costs is None:
-        raise invalid("cost_error and cost_review", "be given where nothing is promised", "none")
-    error, review = costs
-    routed = route_all(predictions)
-    thresholds, automated, errors = coverage_curve(routed.confidence, routed.predicted != predictions.targets)
-    change = error * errors - review * automated
-    best = last_minimum(change)
-    threshold = None
-    evidence = Evidence(len(predictions), 0, 0)
-    note = "Reviewing every case costs less than automating at any threshold."
-    if change[best] < 0:
-        threshold = float(thresholds[best])
-        evidence = Evidence(len(predictions), int(automated[best]), int(errors[best]))
-        note = "The cheapest threshold on these cases; it promises no accuracy."
-    return RoutingRule(
-        threshold=threshold,
-        n_classes=predictions.n_classes,
-        class_names=predictions.class_names,
-        evidence=evidence,
-        costs=Costs.of_evidence(error, review, evidence),
-        note=note,
-        fitted_on=predictions.origin.sha256,
-    )
-
-
-def last_minimum(values: NDArray[np.float64]) -> int:
-    """Place of the smallest value, the last of equal ones: the threshold that automates most."""
-    return len(values) - 1 - int(np.argmin(values[::-1]))
 
 
 def coverage_curve(
