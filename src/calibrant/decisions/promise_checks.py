@@ -19,22 +19,15 @@ from calibrant.tables import Displayed, ShownFields, Table, plain_table
 
 @dataclass(frozen=True)
 class GroupCheck(ShownFields):
-    """The check of all automated cases, of those with one predicted class, or of one group.
+    """The check of all automated cases, of those with one predicted class, or of one group."""
 
-    Attributes:
-        name: "all", the class or the group.
-        automated, errors: Automated cases, and the wrong ones of these.
-        accuracy, low, high: Share that is right, None if nothing was automated, and its interval.
-        held: False if the whole interval lies below the promised accuracy.
-    """
-
-    name: str
+    name: str  # "all", the class or the group
     automated: int
-    errors: int
-    accuracy: float | None
-    low: float
+    errors: int  # automated cases that are wrong
+    accuracy: float | None  # None if nothing was automated
+    low: float  # ends of its interval
     high: float
-    held: bool
+    held: bool  # False if the whole interval lies below the promised accuracy
 
 
 @dataclass(frozen=True, repr=False)
@@ -161,7 +154,7 @@ class Verdict(ShownFields):
 
     Attributes:
         cases: Labelled cases.
-        promise: About the rule; None for a rule of costs alone, which promises nothing.
+        promise: About the rule; None for a rule that promises nothing.
         listed: About the shortlist; None without one.
     """
 
@@ -206,8 +199,8 @@ def check_policy(policy: Policy, predictions: Predictions, *, confidence: float 
     """Check what a policy promises on new labelled cases; warn if a part of it was fitted on these cases.
 
     Args:
-        policy: Its rule and, if it has one, its shortlist are checked. A rule of costs alone promises nothing and is
-            checked only through its shortlist.
+        policy: Its rule and, if it has one, its shortlist are checked. A rule without a promise is checked only through
+            its shortlist.
         predictions: Labelled cases with raw scores.
         confidence: Of the intervals. A promise counts as broken if its whole interval lies below it.
     """

@@ -15,19 +15,12 @@ from calibrant.tables import ShownFields, plain_table
 
 @dataclass(frozen=True)
 class CoverageRow(ShownFields):
-    """One line of the risk-coverage table.
+    """One line of the risk-coverage table. Its 95 % interval holds for this line alone, not over a choice of lines."""
 
-    Attributes:
-        threshold: Automate at this confidence and above.
-        coverage, automated, errors: Share and number of cases that are automated, and the wrong ones of these.
-        accuracy, accuracy_low, accuracy_high: Share of them that is right, and its 95 % interval (Clopper-Pearson). The
-            interval holds for this line alone, not over a choice of lines.
-    """
-
-    threshold: float
-    coverage: float
+    threshold: float  # automate at this confidence and above
+    coverage: float  # share of the cases that are automated
     automated: int
-    errors: int
+    errors: int  # automated cases that are wrong
     accuracy: float
     accuracy_low: float
     accuracy_high: float

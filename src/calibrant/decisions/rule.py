@@ -106,19 +106,13 @@ class Evidence(ShownFields):
 
 @dataclass(frozen=True)
 class GroupEvidence(ShownFields):
-    """What the rule was chosen on, in one group.
-
-    Attributes:
-        name: The group.
-        cases, automated, errors: As in `Evidence`.
-        promised: Whether the promise is made for this group by itself; False if it has too few cases.
-    """
+    """What the rule was chosen on, in one group."""
 
     name: str
     cases: int
     automated: int
     errors: int
-    promised: bool
+    promised: bool  # False if the group has too few cases for a promise of its own
 
 
 @dataclass(frozen=True)
@@ -144,20 +138,13 @@ class Costs(ShownFields):
 
 @dataclass(frozen=True)
 class Supported(ShownFields):
-    """What the cases show if the target cannot be promised.
+    """What the cases show if the target cannot be promised."""
 
-    Attributes:
-        accuracy, threshold: The highest lower bound of the accuracy over a fixed grid of thresholds, and where it is.
-        automated: Share of the cases that this threshold automates.
-        reserved: Whether part of the level was reserved for it, so that it is promised; otherwise it is exploratory.
-        least_review: Least share of cases that must be reviewed to reach the target, whatever the score.
-    """
-
-    accuracy: float
-    threshold: float
-    automated: float
-    reserved: bool
-    least_review: float
+    accuracy: float  # the highest lower bound over a fixed grid of thresholds
+    threshold: float  # where it is
+    automated: float  # share of the cases that this threshold automates
+    reserved: bool  # whether part of the level was reserved, so that it is promised; otherwise it is exploratory
+    least_review: float  # least share of cases that must be reviewed to reach the target, whatever the score
 
 
 @dataclass(frozen=True, repr=False)

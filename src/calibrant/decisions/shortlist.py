@@ -209,24 +209,16 @@ def choose_shortlist(
 
 @dataclass(frozen=True)
 class ShortlistCheck(ShownFields):
-    """What new cases say about a shortlist's promise.
+    """What new cases say about a shortlist's promise."""
 
-    Attributes:
-        coverage: The promised share.
-        cases, missed: Labelled cases that go to a person, and those of them whose true class is off the list.
-        covered, low, high: Share of them whose true class is listed, None without cases, and its interval.
-        mean_length: Mean number of classes listed.
-        held: False if the whole interval lies below the promised share.
-    """
-
-    coverage: float
-    cases: int
-    missed: int
-    covered: float | None
-    low: float
+    coverage: float  # the promised share
+    cases: int  # labelled cases that go to a person
+    missed: int  # those of them whose true class is off the list
+    covered: float | None  # share of them whose true class is listed; None without cases
+    low: float  # ends of its interval
     high: float
-    mean_length: float
-    held: bool
+    mean_length: float  # mean number of classes listed
+    held: bool  # False if the whole interval lies below the promised share
 
     def describe(self) -> str:
         """Whether the promise held for new cases that went to a person."""

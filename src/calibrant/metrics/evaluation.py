@@ -45,22 +45,13 @@ NO_INTERVALS = (
 
 @dataclass(frozen=True)
 class ConfidentSet(ShownFields):
-    """The paper's high-confidence set S: the rows with confidence >= threshold.
-
-    Attributes:
-        threshold: Least confidence of the set.
-        share: Their part of all rows, |S| / n.
-        accuracy: Share of them that are right; None if there are none.
-        ece: Their ECE over equal-width bins on [0, 1], as in the paper; None if there are none. For a threshold in the
-            last bin that is |accuracy - mean confidence|.
-        ece_inside: Their ECE over equal-width bins on [threshold, 1]; None if there are none.
-    """
+    """The paper's high-confidence set S: the rows with confidence >= threshold. None: there are none."""
 
     threshold: float
-    share: float
+    share: float  # of all rows: |S| / n
     accuracy: float | None
-    ece: float | None
-    ece_inside: float | None
+    ece: float | None  # over equal-width bins on [0, 1], as in the paper
+    ece_inside: float | None  # over equal-width bins on [threshold, 1]
 
 
 def is_confident(predictions: Predictions, threshold: float) -> NDArray[np.bool_]:
@@ -235,7 +226,7 @@ class Evaluation(Result):
         text = metric.number(self.values()[name])
         if ends is None:
             return text
-        return f"{text}\n{' to '.join(metric.number(end) for end in ends)}"
+        return f"{text}\n{metric.interval(ends)}"
 
 
 def _why_no_interval(name: str) -> str:

@@ -139,35 +139,21 @@ def evaluate_groups(
 
 @dataclass(frozen=True)
 class ClassMetrics(ShownFields):
-    """One class.
+    """One class."""
 
-    Attributes:
-        name: Its name, or its number as text.
-        n: Rows of this class.
-        error: Share of these rows that are predicted as another class; None without rows, or without weight on them.
-        predicted: Rows that are predicted as this class.
-        gap: Mean probability of this class minus its share, over all rows; above 0: predicted too often.
-        ece: Calibration error of this class's probability against all others.
-    """
-
-    name: str
-    n: int
-    error: float | None
-    predicted: int
-    gap: float
-    ece: float
+    name: str  # or its number as text
+    n: int  # rows of this class
+    error: float | None  # share of these rows that are predicted as another class; None without rows or weight
+    predicted: int  # rows that are predicted as this class
+    gap: float  # mean probability of this class minus its share, over all rows; above 0: predicted too often
+    ece: float  # calibration error of this class's probability against all others
 
 
 @dataclass(frozen=True, repr=False)
 class ClassEvaluation(Displayed):
-    """All classes.
+    """All classes in the order of the labels."""
 
-    Attributes:
-        balanced_error: Mean error of the classes that have rows: each class counts as much as any other.
-        classes: In the order of the labels.
-    """
-
-    balanced_error: float
+    balanced_error: float  # mean error of the classes that have rows: each counts as much as any other
     classes: tuple[ClassMetrics, ...]
 
     @property
