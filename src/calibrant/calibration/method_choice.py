@@ -77,19 +77,12 @@ class Candidate(ShownFields):
 
 @dataclass(frozen=True, repr=False)
 class Selection(Displayed):
-    """The winner, fitted on all cases, and how the others did.
+    """The winner, fitted on all cases, and how the others did."""
 
-    Attributes:
-        name: Key in `METHODS`.
-        calibrator: Fitted on all cases.
-        candidates: Best first; empty if nothing was compared.
-        reason: One sentence for a person; empty if nothing was compared.
-    """
-
-    name: str
+    name: str  # key in `METHODS`
     calibrator: Calibrator
-    candidates: tuple[Candidate, ...]
-    reason: str
+    candidates: tuple[Candidate, ...]  # best first; empty if nothing was compared
+    reason: str  # one sentence for a person; empty if nothing was compared
 
     def to_dict(self) -> dict[str, Any] | None:
         """The comparison as plain JSON values; None if nothing was compared."""

@@ -38,15 +38,10 @@ _NOT_FOR_TWO = "This needs a rule of `calibrant route fit`, and the policy has o
 
 @dataclass(frozen=True)
 class Fit(ShownFields):
-    """A rule that was fitted on some cases.
+    """A rule that was fitted on some cases."""
 
-    Attributes:
-        cases: SHA-256 of their file.
-        what: Calibrator and promise, as text.
-    """
-
-    cases: str
-    what: str
+    cases: str  # SHA-256 of their file
+    what: str  # calibrator and promise, as text
 
 
 @dataclass(frozen=True, repr=False)

@@ -32,24 +32,15 @@ class GroupCheck(ShownFields):
 
 @dataclass(frozen=True, repr=False)
 class PromiseCheck(Displayed):
-    """What new cases say about a rule's promise.
-
-    Attributes:
-        cases: Labelled cases.
-        target_accuracy, confidence: What was promised, and the confidence level of all intervals together.
-        groups: One line, or one for each class or group if the rule promises for each.
-        tested: False if no case is automated: then the cases say nothing about the promise.
-        held: Whether every line held: no line's interval lies wholly below the target.
-        reached: Whether every observed accuracy is at least the target; stricter than `held`, and fails by chance.
-    """
+    """What new cases say about a rule's promise."""
 
     cases: int
     target_accuracy: float
-    confidence: float
-    groups: tuple[GroupCheck, ...]
-    tested: bool
-    held: bool
-    reached: bool
+    confidence: float  # of all intervals together
+    groups: tuple[GroupCheck, ...]  # one line, or one for each class or group if the rule promises for each
+    tested: bool  # False if no case is automated: then the cases say nothing about the promise
+    held: bool  # no line's interval lies wholly below the target
+    reached: bool  # every observed accuracy is at least the target; that fails by chance, too
 
     def describe(self) -> str:
         """A table with a line for each group, and the verdict."""
@@ -150,17 +141,11 @@ def _lines(rule: RoutingRule, predictions: Predictions, predicted: NDArray[np.in
 
 @dataclass(frozen=True)
 class Verdict(ShownFields):
-    """What new cases say about the promises of a rule and of its shortlist.
-
-    Attributes:
-        cases: Labelled cases.
-        promise: About the rule; None for a rule that promises nothing.
-        listed: About the shortlist; None without one.
-    """
+    """What new cases say about the promises of a rule and of its shortlist."""
 
     cases: int
-    promise: PromiseCheck | None
-    listed: ShortlistCheck | None
+    promise: PromiseCheck | None  # None for a rule that promises nothing
+    listed: ShortlistCheck | None  # None without a shortlist
 
     @property
     def broken(self) -> list[str]:

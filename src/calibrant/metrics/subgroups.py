@@ -42,13 +42,10 @@ def split_groups(predictions: Predictions, groups: Groups) -> dict[str, Predicti
 
 @dataclass(frozen=True, repr=False)
 class GroupedEvaluation(Result):
-    """All metrics of every group.
+    """All metrics of all cases together and of every group.
 
-    Attributes:
-        overall: Of all cases together.
-        groups: Group to its metrics. Intervals are at the level 1 - (1 - level) / G for G groups, so that for each
-            metric all of them hold at once with probability `level` (Bonferroni).
-        level: That probability; None without intervals.
+    Intervals of G groups are at the level 1 - (1 - level) / G, so that for each metric all of them hold at once with
+    probability `level` (Bonferroni). Without intervals `level` is None.
     """
 
     overall: Evaluation
