@@ -159,9 +159,9 @@ def fit_calibrator(
 
 def warn_if_worse(before: Predictions, after: Predictions) -> None:
     """Warn if calibrated predictions have a larger NLL than raw ones by more than two standard errors."""
-    if before.kind == "score":  # it has no NLL
+    if not before.has_all_classes:  # they have no NLL
         return
-    losses = [np.minimum(_losses(each), 1e6) for each in (before, after)]
+    losses = [np.minimum(each.nll, 1e6) for each in (before, after)]
     change = losses[1] - losses[0]
     if change.mean() > 2.0 * change.std() / len(change) ** 0.5:
         warnings.warn(
@@ -170,14 +170,6 @@ def warn_if_worse(before: Predictions, after: Predictions) -> None:
             CalibrantWarning,
             stacklevel=2,
         )
-
-
-def _losses(predictions: Predictions) -> Floats:
-    """NLL of each row; for a class and its confidence that of "right or wrong"."""
-    if predictions.has_all_classes:
-        return predictions.nll
-    with np.errstate(divide="ignore"):
-        return -np.log(np.where(predictions.correct, predictions.confidence, 1.0 - predictions.confidence))
 
 
 def select_calibrator(

@@ -86,15 +86,13 @@ class Routed(ShownFields):
 class Evidence(ShownFields):
     """What the rule was chosen on.
 
-    Attributes:
-        cases, automated, errors: Labelled cases, those of them that the rule automates, and the wrong ones of these.
-        cases_needed: If nothing could be promised: about how many cases would do; 100,000,000 means that many or
-            more, None means that no number would.
+    If nothing could be promised, `cases_needed` says about how many cases would do: 100,000,000 means that many or
+    more, None means that no number would.
     """
 
     cases: int
     automated: int
-    errors: int
+    errors: int  # automated cases that are wrong
     cases_needed: int | None = None
 
     def __post_init__(self) -> None:
@@ -117,17 +115,12 @@ class GroupEvidence(ShownFields):
 
 @dataclass(frozen=True)
 class Costs(ShownFields):
-    """Cost of an automated error and of one review, in the same unit.
-
-    Attributes:
-        error, review: Cost of an automated error and of one review.
-        per_1000, per_1000_all_review: Cost of 1,000 cases like the evidence, by the rule and if a person saw all.
-    """
+    """Cost of an automated error and of one review, in the same unit."""
 
     error: float
     review: float
-    per_1000: float
-    per_1000_all_review: float
+    per_1000: float  # of 1,000 cases like the evidence, by the rule
+    per_1000_all_review: float  # the same if a person saw all
 
     @classmethod
     def of_evidence(cls, error: float, review: float, evidence: Evidence) -> "Costs":
