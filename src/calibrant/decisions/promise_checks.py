@@ -32,15 +32,19 @@ class GroupCheck(ShownFields):
 
 @dataclass(frozen=True, repr=False)
 class PromiseCheck(Displayed):
-    """What new cases say about a rule's promise."""
+    """What new cases say about a rule's promise, with a line for each class or group that it is made for.
+
+    The promise is `held` if no line's interval lies wholly below the target, and `reached` if every observed accuracy
+    is at least the target, which fails by chance, too. It is not `tested` if no case is automated.
+    """
 
     cases: int
     target_accuracy: float
     confidence: float  # of all intervals together
-    groups: tuple[GroupCheck, ...]  # one line, or one for each class or group if the rule promises for each
-    tested: bool  # False if no case is automated: then the cases say nothing about the promise
-    held: bool  # no line's interval lies wholly below the target
-    reached: bool  # every observed accuracy is at least the target; that fails by chance, too
+    groups: tuple[GroupCheck, ...]
+    tested: bool
+    held: bool
+    reached: bool
 
     def describe(self) -> str:
         """A table with a line for each group, and the verdict."""
