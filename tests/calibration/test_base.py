@@ -343,7 +343,7 @@ def test_names_decide_over_the_order_of_columns(draw):
     np.testing.assert_array_equal(calibrator(turned).logits, calibrator(rows).logits)
     with pytest.raises(InvalidInput, match="predictions must name the classes a, b, c"):
         calibrator(Predictions.from_logits(logits, targets, class_names=["a", "b", "d"]))
-    with pytest.raises(InvalidInput, match="predictions must have the 3 classes"):
+    with pytest.raises(InvalidInput, match="logits must have 3 columns, one for each class of the fit set"):
         calibrator(Predictions.from_logits([[1.0, 2.0]], [0]))
 
 

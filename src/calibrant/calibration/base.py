@@ -238,10 +238,6 @@ class Calibrator(Saved):
             logs = self.transform_logits(predictions.right_or_wrong_logits())
             calibrated = predictions.with_confidence(np.minimum(np.exp(logs[:, 1]), 1.0))
         else:
-            if predictions.n_classes != self.n_classes_:
-                rule = f"have the {self.n_classes_} classes that the calibrator was fitted on"
-                got = f"{predictions.n_classes} classes"
-                raise invalid("predictions", rule, got, "Use predictions of the same model.")
             self.refuse_other_kind(predictions.kind)
             names = self.provenance_.class_names
             ordered = predictions
