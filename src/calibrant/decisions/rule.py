@@ -200,7 +200,11 @@ class RoutingRule(Part):
         for name in ("target_accuracy", "confidence"):
             if getattr(self, name) is not None:
                 fraction(name, getattr(self, name))
-        if self.cluster_column is not None:
+        missing = [value is None for value in (self.clusters, self.cluster_column, self.largest_cluster)]
+        if any(missing) and not all(missing):
+            rule = "be given together, or none of them"
+            raise invalid("clusters, cluster_column and largest_cluster", rule, f"{missing.count(False)} of them")
+        if self.largest_cluster is not None:
             whole("largest_cluster", self.largest_cluster, 1)
 
     def _check_thresholds(self) -> None:
