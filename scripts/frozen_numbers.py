@@ -143,11 +143,6 @@ def compare_numbers(a: Predictions, b: Predictions, **settings: Any) -> Values:
     return _comparison(metrics.compare(a, b, **settings))
 
 
-def compare_group_numbers(a: Predictions, b: Predictions, groups: str, **settings: Any) -> Values:
-    found = metrics.compare_groups(a, b, groups, **settings)
-    return {name: _comparison(comparison) for name, comparison in found.items()}
-
-
 def partitioned_numbers(predictions: Predictions) -> Values:
     """Metrics of predictions that lie in three Parquet files."""
     with tempfile.TemporaryDirectory() as folder:
@@ -161,7 +156,6 @@ CALIBRATORS: dict[str, Callable[[], calibration.Calibrator]] = {
     **{name: partial(calibration.make_calibrator, name) for name in METHODS},
     # Maximum likelihood, as it was frozen.
     "temperature": lambda: calibration.TemperatureScaling(prior_scale=None),
-    "temperature-bounds": lambda: calibration.TemperatureScaling(bounds=(0.8, 1.2), prior_scale=None),
     "vector-fixed": lambda: calibration.VectorScaling(reg_lambda=0.01),
     "matrix-fixed": lambda: calibration.MatrixScaling(reg_lambda=0.01, reg_mu=0.1),
     "dirichlet-fixed": lambda: calibration.DirichletScaling(reg_lambda=0.01),
@@ -247,10 +241,6 @@ def choose_rule(predictions: Predictions, target: float, *, temperature: float |
     return rule if temperature is None else Scaled(rule, temperature)
 
 
-def cheapest_rule(predictions: Predictions, **settings: Any) -> Any:
-    return decisions.cheapest_threshold(predictions, **settings)
-
-
 def draw_by_weights(predictions: Predictions, weights: str) -> Predictions:
     return decisions.sample_by_weights(predictions, weights, seed=2)
 
@@ -260,11 +250,16 @@ def rule_numbers(rule: Any) -> Values:
         "threshold": rule.threshold,
         "class_thresholds": rule.class_thresholds,
         "automation_rate": rule.automation_rate,
-        "evidence": asdict(rule.evidence),
+        "evidence": {**asdict(rule.evidence), **_automation(rule.evidence)},
         "groups": _columns(rule.group_evidence or ()),
         "clusters": rule.clusters,
         "costs": None if rule.costs is None else [rule.costs.per_1000, rule.costs.per_1000_all_review],
     }
+
+
+def _automation(evidence: decisions.Evidence) -> Values:
+    low, high = interval(evidence.automated, evidence.cases)
+    return {"automation_low": float(low), "automation_high": float(high)}
 
 
 def decision_numbers(rule: Any, predictions: Predictions) -> Values:
@@ -306,8 +301,8 @@ def shortlist_numbers(shortlist: Any, predictions: Predictions, rule: Any = None
     }
 
 
-def coverage_numbers(predictions: Predictions, *, temperature: float | None = None, **settings: Any) -> Values:
-    rows = [asdict(row) for row in decisions.risk_coverage(scaled_by(predictions, temperature), **settings)]
+def coverage_numbers(predictions: Predictions, **settings: Any) -> Values:
+    rows = [asdict(row) for row in decisions.risk_coverage(predictions, **settings)]
     counts = [[row.pop("automated"), row.pop("errors")] for row in rows]
     return {"counts": np.array(counts), "shares": np.array([list(row.values()) for row in rows], dtype=float)}
 
@@ -628,7 +623,6 @@ def record_metrics(case: Case, add: Prefixed) -> None:
         add(f"functions/{name}", single_metric_numbers, case.new, weighting.get("weights"))
     if case.group_intervals:
         add("groups/clusters", evaluate_group_numbers, case.new, "site", n_resamples=20, clusters="patient")
-        add("compare groups/plain", compare_group_numbers, case.new, case.other, "site", n_resamples=20)
     add("partitioned", partitioned_numbers, case.new)
 
 
@@ -656,10 +650,7 @@ def record_calibrators(case: Case, add: Prefixed) -> None:
 
 
 def record_rules(case: Case, add: Prefixed) -> None:
-    n_classes = case.fit.n_classes
-    distance = np.abs(np.subtract.outer(np.arange(n_classes), np.arange(n_classes)))
     costs: Values = {"cost_error": 20.0, "cost_review": 1.0}
-    matrix: Values = {"cost_matrix": 3.0 * distance, "cost_review": 1.0}
     variants: dict[str, tuple[float, Values]] = {
         "target 0.7": (0.7, {}),
         "target 0.9": (0.9, {"confidence": 0.9}),
@@ -669,7 +660,6 @@ def record_rules(case: Case, add: Prefixed) -> None:
         "clusters": (0.7, {"clusters": "patient", "confidence": 0.8}),
         "groups and clusters": (0.6, {"groups": "site", "clusters": "patient", "confidence": 0.8}),
         "costs": (0.85, costs),
-        "cost matrix": (0.85, matrix),
         "costs per class": (0.7, {"per_class": True, **costs}),
         "own thresholds": (0.75, {"thresholds": (0.3, 0.6, 0.7, 0.8, 0.9, 0.97), "starts": {0.9: 0.7, 0.6: 0.3}}),
         "temperature": (0.75, {"temperature": 1.75}),
@@ -677,19 +667,14 @@ def record_rules(case: Case, add: Prefixed) -> None:
     for name, (target, settings) in variants.items():
         _record_rule(add, f"rules/{name}", case, partial(choose_rule, case.fit, target, **settings))
     _record_rule(add, "rules/by weights", case, lambda: choose_rule(draw_by_weights(case.fit, "weight"), 0.75))
-    _record_rule(add, "rules/cheapest", case, partial(cheapest_rule, case.fit, **costs), promised=False)
-    _record_rule(add, "rules/cheapest by matrix", case, partial(cheapest_rule, case.fit, **matrix), promised=False)
     add("coverage/plain", coverage_numbers, case.fit)
-    add("coverage/costs", coverage_numbers, case.fit, coverages=(0.9, 0.5, 0.25), confidence=0.8, **costs)
-    add("coverage/cost matrix", coverage_numbers, case.fit, temperature=2.0, **matrix)
+    add("coverage/costs", coverage_numbers, case.fit, coverages=(0.9, 0.5, 0.25))
     add("certify", certify_numbers, case.fit)
     _record_shortlists(case, add)
     _record_behind_calibrator(case, add)
 
 
-def _record_rule(
-    add: Prefixed, key: str, case: Case, choose: Callable[[], Any], *, promised: bool = True, minimised: bool = False
-) -> None:
+def _record_rule(add: Prefixed, key: str, case: Case, choose: Callable[[], Any], *, minimised: bool = False) -> None:
     try:
         rule = choose()
     except Refused:
@@ -697,8 +682,7 @@ def _record_rule(
         return
     add(f"{key}/rule", rule_numbers, rule, minimised=minimised)
     add(f"{key}/decisions", decision_numbers, rule, case.new, minimised=minimised)
-    if promised:
-        add(f"{key}/check", check_numbers, rule, case.new, minimised=minimised)
+    add(f"{key}/check", check_numbers, rule, case.new, minimised=minimised)
 
 
 def _record_shortlists(case: Case, add: Prefixed) -> None:

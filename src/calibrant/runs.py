@@ -4,7 +4,6 @@
 """
 
 import json
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from calibrant.calibration.base import warn_if_in_sample
 from calibrant.decisions import Policy
 from calibrant.decisions.policy import FILE_NAME
-from calibrant.errors import CalibrantWarning, InvalidInput, invalid
+from calibrant.errors import InvalidInput, invalid
 from calibrant.files import atomic_write, parse_json, read_json, read_toml, refuse_overwriting, sha256_of
 from calibrant.predictions import Kind, Predictions, read_npz
 from calibrant.tables import Displayed, Table
@@ -214,8 +214,7 @@ def load_judged(
     policy = RunFolder(source).policy() if is_run(Path(source)) else None
     if raw or policy is None or policy.calibrator is None:
         return {name: predictions}
-    if sentence := policy.calibrator.provenance_.in_sample(predictions.origin):
-        warnings.warn(f"{name}: {sentence}", CalibrantWarning, stacklevel=2)
+    warn_if_in_sample(policy.calibrator.provenance_, predictions.origin)
     return {f"{name}, calibrated by {FILE_NAME}": policy.calibrate(predictions), f"{name}, raw": predictions}
 
 

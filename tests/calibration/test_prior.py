@@ -73,12 +73,12 @@ def test_labels_at_deployment_are_not_looked_at():
     ("call", "message"),
     [
         (lambda p: PriorCorrection([0.5, 0.5], [0.2, 0.3, 0.5]), "shares must have one number for each of the 2"),
-        (lambda p: PriorCorrection([0.5, 0.0], [0.5, 0.5]), "trained must be one number per class, above 0"),
+        (lambda p: PriorCorrection([0.5, 0.0], [0.5, 0.5]), "trained must be above 0 for every class"),
         (lambda p: PriorCorrection([0.5, 0.5], [1.0, -0.5]), "shares must be one number per class, not negative"),
         (lambda p: PriorCorrection("ab", [0.5, 0.5]), "trained must be one number per class"),
         (lambda p: PriorCorrection([0.5, 0.5], [0.5, 0.5]).probabilities(p), "probabilities must have 2 columns"),
-        (lambda p: PriorCorrection.estimate(p, [0.5, 0.5]), "trained must have one number for each of the 3"),
-        (lambda p: PriorCorrection.estimate([0.5, 0.5], OLD), "probabilities must have the shape"),
+        (lambda p: PriorCorrection.estimate(p, [0.5, 0.5]), "probabilities must have 2 columns"),
+        (lambda p: PriorCorrection.estimate([0.5, 0.5], OLD), "probabilities must"),
     ],
 )
 def test_bad_input_is_one_line(call, message):

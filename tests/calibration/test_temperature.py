@@ -58,13 +58,13 @@ def test_equals_a_slow_search(draw, prior_scale, seed, classes, scale, temperatu
     logits, targets = draw(n, classes, scale=scale, temperature=temperature, seed=seed)
     if (logits.argmax(axis=1) == targets).all() or len(set(targets)) < 2:
         return
-    found = TemperatureScaling(bounds=(1e-3, 1e3), prior_scale=prior_scale)
+    found = TemperatureScaling(prior_scale=prior_scale)
     if not 2e-3 < slow_temperature(logits, targets) < 5e2:
         return
     expected = slow_temperature(logits, targets, prior_scale)
     found.fit(logits, targets)
     assert found.temperature_ == pytest.approx(expected, rel=1e-4)
-    assert found.summary_.nll_after == pytest.approx(slow_nll(logits, targets, expected), abs=1e-9)
+    assert found.summary_.nll_after == pytest.approx(slow_nll(logits, targets, expected), abs=1e-8)
     assert found.summary_.nll_before == pytest.approx(slow_nll(logits, targets, 1.0), abs=1e-9)
 
 
@@ -86,7 +86,7 @@ def test_every_precision_finds_the_same(draw):
 def test_huge_logits_do_not_overflow(draw):
     logits, targets = draw()
     plain = TemperatureScaling(prior_scale=None).fit(logits, targets)
-    found = TemperatureScaling(bounds=(1e-9, 1e9), prior_scale=None).fit(logits * 1e6, targets)
+    found = TemperatureScaling(prior_scale=None).fit(logits * 1e6, targets)
     assert found.temperature_ == pytest.approx(1e6 * plain.temperature_, rel=1e-6)
     assert np.isfinite(found.transform(logits * 1e6)).all()
 
@@ -113,31 +113,11 @@ def test_separable_cases_keep_one_and_say_so(draw):
     assert found.summary_.at_bound
 
 
-# With a bound of 1 it may only soften or only sharpen; it does neither.
-@pytest.mark.parametrize(
-    ("factor", "bounds", "temperature"),
-    [(1.0, (0.5, 1.5), 1.5), (1e-3, (0.5, 1.5), 0.5), (1.0, (0.5, 1.0), 1.0), (0.1, (1.0, 2.0), 1.0)],
-)
-def test_optimum_outside_the_bounds_is_said(draw, factor, bounds, temperature):
-    logits, targets = draw()
-    with pytest.warns(CalibrantWarning, match="outside bounds"):
-        found = TemperatureScaling(bounds=bounds).fit(factor * logits, targets)
-    assert found.temperature_ == pytest.approx(temperature)
-    assert found.summary_.at_bound
-    assert (found.summary_.nll_after < found.summary_.nll_before) == (temperature != 1.0)
-
-
 def test_logits_that_mislead_go_to_the_upper_bound(draw):
     logits, targets = draw()
-    with pytest.warns(CalibrantWarning, match="outside bounds"):
+    with pytest.warns(CalibrantWarning, match="no temperature is best"):
         found = TemperatureScaling().fit(-logits, targets)
-    assert found.temperature_ == pytest.approx(1e4)
-
-
-@pytest.mark.parametrize("bounds", [(0, 2), (2, 3), (0.1, 0.5), (0.5, float("inf")), "x", None, ("a", 2), (1,)])
-def test_bounds_around_one_only(bounds):
-    with pytest.raises(InvalidInput, match="bounds must"):
-        TemperatureScaling(bounds=bounds)
+    assert found.temperature_ == pytest.approx(1e9)
 
 
 def votes(n=3000, seed=0):

@@ -14,9 +14,7 @@ def test_five_lines_of_python_write_the_files_of_the_commands(calibrant, tmp_pat
     run = Run(made.path)
 
     policy = fit_policy(run.predictions("val"), target_accuracy=0.7, share=0.2, seed=0)
-    test, calibrated = run.predictions_path("test"), run.path / "predictions" / "test.calibrated.npz"
-    policy.calibrate(run.predictions("test")).save(calibrated)
-    policy.calibrator.provenance_ = policy.calibrator.provenance_.applied(test, calibrated)
+    policy.calibrate(run.predictions("test")).save(run.path / "predictions" / "test.calibrated.npz")
     policy.save(run.policy_path)
     run.export_to_onnx()
     write_report(run, policy=policy, n_resamples=20)

@@ -83,26 +83,23 @@ def test_what_the_check_of_a_shortlist_says(calibrant, tmp_path):
 
 
 def test_every_broken_promise_is_named(calibrant, tmp_path):
-    """One wrong case of one is no proof, but strict; of 60 reviewed cases none is on the list."""
+    """Ten wrong cases of ten; of 60 reviewed cases none is on the list."""
     rule = RoutingRule(0.9, 2, target_accuracy=0.9, confidence=0.95)
     shortlist = Shortlist(0.5, 2, 0.95, 0.95, threshold=0.9)
     Policy(2, rule=rule, shortlist=shortlist).save(tmp_path / "policy.json")
-    p = np.array([[1.0, 0.0], *[[0.6, 0.4]] * 60])
-    Predictions.from_probabilities(p, np.ones(61, dtype=int)).save(tmp_path / "new.npz")
+    p = np.array([*[[1.0, 0.0]] * 10, *[[0.6, 0.4]] * 60])
+    Predictions.from_probabilities(p, np.ones(70, dtype=int)).save(tmp_path / "new.npz")
     arguments = ("route", "check", tmp_path / "policy.json", tmp_path / "new.npz")
     share = "the promised share of 95 % on the shortlist was not kept: 0.00 % [0.00, 5.96]"
-    code, _, err = calibrant(*arguments)
-    assert (code, err) == (1, f"calibrant: {share}\n")
-    code, out, err = calibrant(*arguments, "--strict", "--json")
-    accuracy = "the promised accuracy of 90 % was not kept: all 0.00 % [0.00, 97.50]"
+    code, out, err = calibrant(*arguments, "--json")
+    accuracy = "the promised accuracy of 90 % was not kept: all 0.00 % [0.00, 30.85]"
     assert (code, err) == (1, f"calibrant: {accuracy}; {share}\n")
     result = json.loads(out)
-    assert (result["held"], result["passed"], result["shortlist"]["coverage"]) == (True, False, 0.95)
+    assert (result["held"], result["passed"], result["shortlist"]["coverage"]) == (False, False, 0.95)
 
 
-def test_the_shortlist_of_a_rule_without_a_promise_is_checked_alone(calibrant, val, tmp_path):
-    costs = ("--cost-error", 20, "--cost-review", 1, "--no-promise")
-    assert calibrant("route", "fit", val, *costs)[0] == 0
+def test_the_shortlist_of_a_rule_without_a_promise_is_checked_alone(calibrant, tmp_path):
+    Policy(3, rule=RoutingRule(0.9, 3, class_names=("a", "b", "c"))).save(tmp_path / "policy.json")
     for seed, name in ((1, "more"), (2, "new")):
         draw(2000, seed=seed).save(tmp_path / f"{name}.npz")
     rule, new = tmp_path / "policy.json", tmp_path / "new.npz"

@@ -49,7 +49,7 @@ def test_the_common_threshold_is_that_of_a_plain_loop(seed):
     assert rule.threshold == slow_common(cases, [site == name for name in "abc"], 0.95, 0.05)
 
 
-def test_groups_are_counted_promised_and_priced(tmp_path):
+def test_groups_are_counted_and_promised():
     cases = draw(4000, 5, sites=("a", "b", "tiny"), shares=(0.6, 0.39, 0.01))
     rule = choose_threshold(cases, 0.95, groups="site")
     plain = choose_threshold(cases, 0.95)
@@ -61,8 +61,6 @@ def test_groups_are_counted_promised_and_priced(tmp_path):
         assert (each.cases, each.automated) == (own.sum(), automated.sum())
         assert each.errors == (automated & ~cases.correct).sum()
         assert each.promised == (each.name != "tiny")
-    price = 100 * (plain.automation_rate - rule.automation_rate)
-    assert f"costs {price:.1f} points of automation" in rule.note
     assert "Nothing is promised for tiny alone: fewer than 72 cases cannot show it" in rule.note
     assert "tiny" in rule.describe()
     assert RoutingRule.from_dict(rule.to_dict()) == rule
@@ -71,7 +69,7 @@ def test_groups_are_counted_promised_and_priced(tmp_path):
 def test_a_group_in_the_way_is_named():
     rule = choose_threshold(draw(4000, 6, worse="b"), 0.95, groups="site")
     assert rule.threshold is None
-    assert "It was asked for each of 2 groups: b do not show it at any threshold." in rule.note
+    assert "b do not show it at any threshold." in rule.note
     assert choose_threshold(draw(4000, 6), 0.95, groups="site").automates
 
 

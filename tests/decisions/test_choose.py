@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from scipy.stats import binomtest
 
 from calibrant import Predictions
 from calibrant.calibration import TemperatureScaling
@@ -22,9 +21,6 @@ def test_lowest_threshold_that_is_kept(draw):
     assert rule.evidence.automated == automate.sum()
     assert rule.evidence.errors == (automate & ~predictions.correct).sum()
     assert rule.automation_rate == automate.mean()
-    assert rule.review_per_1000 == pytest.approx(1000 * (1 - automate.mean()))
-    exact = binomtest(int(automate.sum()), len(automate)).proportion_ci(0.95, method="exact")
-    assert (rule.evidence.automation_low, rule.evidence.automation_high) == pytest.approx((exact.low, exact.high))
     assert (rule.target_accuracy, rule.confidence, rule.n_classes) == (0.97, 0.95, 3)
     assert rule.note.startswith("What is automated has an accuracy of at least 97 %")
     assert "every class" not in rule.note
@@ -41,7 +37,6 @@ def test_too_few_cases_say_how_many_would_do(draw):
     assert rule.threshold is None
     assert not rule.automates
     assert rule.automation_rate == 0.0
-    assert rule.review_per_1000 == 1000.0
     assert rule.note.startswith("No threshold can be promised: 100 cases")
     assert f"{rule.evidence.cases_needed:,} cases would be needed" in rule.note
     # Half of the error probability is spent at t = 0.99.
@@ -77,7 +72,7 @@ def test_the_target_is_excluded_where_the_exact_bound_excludes_it(errors, exclud
     predictions = Predictions.from_probabilities(np.tile([0.9999, 0.0001], (100, 1)), (np.arange(100) < errors) * 1)
     rule = choose_threshold(predictions, 0.99)
     assert (rule.evidence.cases_needed is None) == excluded
-    assert ("at every threshold that at least 10 cases reach: more cases will not help" in rule.note) == excluded
+    assert ("more cases will not help" in rule.note) == excluded
 
 
 def test_a_model_that_errs_too_often_is_not_helped_by_cases():
@@ -153,7 +148,7 @@ def test_shares_of_any_float_type_are_taken(draw):
         ({"target_accuracy": 1.0}, "target_accuracy must"),
         ({"target_accuracy": 99}, "target_accuracy must"),
         ({"confidence": 0.0}, "confidence must"),
-        ({"cost_error": 1.0}, "cost_review must be given with"),
+        ({"cost_error": 1.0}, "cost_review must be a number"),
         ({"cost_error": -1.0, "cost_review": 1.0}, "cost_error must"),
         ({"cost_error": 1.0, "cost_review": float("nan")}, "cost_review must"),
         ({"cost_error": "x", "cost_review": 1.0}, "cost_error must"),
@@ -182,7 +177,7 @@ def test_an_error_rate_just_below_the_limit_is_no_crash(errors, cases, target):
     assert "More than 100,000,000 cases would be needed" in rule.note
 
 
-def test_good_cases_above_every_tested_threshold_are_not_called_a_bad_model():
+def test_good_cases_above_every_tested_threshold_need_a_calibrator():
     """Naive Bayes and the like: nearly every confidence is 1 to many digits, and only the last digits tell cases."""
     rng = np.random.default_rng(0)
     gap = 10.0 ** -rng.uniform(4.5, 14, size=4000)
@@ -190,7 +185,6 @@ def test_good_cases_above_every_tested_threshold_are_not_called_a_bad_model():
     crowded = Predictions.from_probabilities(np.stack([1 - gap, gap], axis=1), wrong.astype(int))
     rule = choose_threshold(crowded, 0.9)
     assert rule.threshold is None
-    assert "confidences crowd near 1. Calibrate them first" in rule.note
-    assert "better model" not in rule.note
+    assert "Calibrate the scores on other cases first" in rule.note
     calibrator = TemperatureScaling().fit(crowded.subset(np.arange(1000)))
     assert choose_threshold(calibrator(crowded.subset(np.arange(1000, 4000))), 0.9).automation_rate > 0.4

@@ -124,11 +124,10 @@ def test_cases_must_have_all_labels(rules):
 
 def test_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    header = ",".join([*(f"score {name}" for name in NAMES), *(f"is {name}" for name in NAMES)])
+    header = ",".join([*(f"p_{name}" for name in NAMES), *(f"y_{name}" for name in NAMES)])
     for name, seed in (("val", 0), ("test", 1)):
         np.savetxt(f"{name}.csv", np.hstack(draw(1500, seed)), "%.17g", ",", header=header, comments="")
-    named = ["--names", ",".join(NAMES), "--probability", "score {}", "--target", "is {}"]
-    assert run(["route", "labels", "val.csv", *named, "-o", "labels.json"]) == 0
+    assert run(["route", "labels", "val.csv", "--names", ",".join(NAMES), "-o", "labels.json"]) == 0
     said = capsys.readouterr().out
     assert "All promises hold together" in said
     assert "not promised" in said
@@ -140,14 +139,14 @@ def test_commands(tmp_path, monkeypatch, capsys):
     assert "4 labels" in (tmp_path / "page.html").read_text()
     assert run(["monitor", "test.csv", "--policy", "labels.json"]) == 0
     # New cases have no truth; a column that only looks like one does not matter.
-    table = {f"score {name}": column for name, column in zip(NAMES, draw(50, 2)[0].T, strict=True)}
+    table = {f"p_{name}": column for name, column in zip(NAMES, draw(50, 2)[0].T, strict=True)}
     ids = [f"=case {row}" for row in range(50)]
     with (tmp_path / "new.csv").open("wb") as handle, table_writer(handle, ".csv") as write:
         write({"id": ids, "label": ["mail"] * 50, **table})
     assert run(["route", "apply", "labels.json", "new.csv", "-o", "decisions.csv"]) == 0
     decided = read_table(tmp_path / "decisions.csv")
     assert decided["id"] == [f"'{name}" for name in ids]  # guarded, because a spreadsheet would run it
-    expected = rules.decide(np.stack([np.asarray(table[f"score {name}"]) for name in NAMES], axis=1))
+    expected = rules.decide(np.stack([np.asarray(table[f"p_{name}"]) for name in NAMES], axis=1))
     assert np.stack([decided[name] for name in NAMES], axis=1).tolist() == expected.tolist()
 
 

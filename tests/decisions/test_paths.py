@@ -6,7 +6,7 @@ import torch
 
 from calibrant import Predictions
 from calibrant.calibration import make_calibrator
-from calibrant.decisions import Policy, RoutingRule, cheapest_threshold, choose_shortlist, choose_threshold, route_file
+from calibrant.decisions import Policy, RoutingRule, choose_shortlist, choose_threshold, route_file
 
 CLASSES = [2, 3, 10, 31, 32, 33, 100]  # sums over few and over many classes are made in different ways
 DTYPES = [np.float16, np.float32, np.float64]
@@ -24,8 +24,9 @@ def random_set(rng, kind):
 
 def random_rules(rng, predictions):
     """Rules whose thresholds are confidences of the cases, where one unit in the last place decides."""
-    yield cheapest_threshold(predictions, cost_error=float(rng.uniform(1.1, 20)), cost_review=1.0)
     seen = RoutingRule(0.0, predictions.n_classes).route(predictions).confidence
+    costs = {"cost_error": float(rng.uniform(1.1, 20)), "cost_review": 1.0}
+    yield choose_threshold(predictions, 0.2, confidence=0.5, thresholds=seen, **costs)
     thresholds = rng.choice(seen, size=3)
     for per_class in (False, True):
         yield choose_threshold(
@@ -98,7 +99,8 @@ def test_raw_scores_behind_a_calibrator_give_what_the_evidence_counts(tmp_path, 
     make = Predictions.from_logits if kind == "logits" else Predictions.from_probabilities
     raw = make((drawn.logits if kind == "logits" else drawn.probabilities).astype(np.float32), drawn.targets)
     calibrator = make_calibrator(method).fit(raw)
-    rule = cheapest_threshold(calibrator(raw), cost_error=5.0, cost_review=1.0)
+    calibrated = calibrator(raw)
+    rule = choose_threshold(calibrated, 0.5, thresholds=np.minimum(calibrated.confidence, 1.0))
     policy = Policy(4, calibrator, rule)
     for ending in ("npz", "parquet"):
         raw.save(tmp_path / f"raw.{ending}")

@@ -69,16 +69,16 @@ def _promise(out: str) -> str:
 
 
 def _ulps() -> object:
-    """Cheapest thresholds of 400 sets of logits: how many automate another number than their evidence states?"""
+    """Rules of 400 sets of logits: how many automate another number than their evidence states?"""
     from calibrant import Predictions
-    from calibrant.decisions import cheapest_threshold
+    from calibrant.decisions import choose_threshold
 
     wrong = 0
     for seed in range(400):
         rng = np.random.default_rng(seed)
         scores = rng.normal(size=(60, 3)).astype(np.float32) * 3
         cases = Predictions.from_logits(scores, scores.argmax(axis=1) * (rng.random(60) < 0.8))
-        rule = cheapest_threshold(cases, cost_error=5.0, cost_review=1.0)
+        rule = choose_threshold(cases, 0.5, thresholds=np.unique(cases.confidence))
         automated = round(rule.automation_rate * 60)
         wrong += int(rule.route(cases).automate.sum()) != automated
     return sys.stdout.write(f"{wrong} of 400 rules automate another number than they state\n")
@@ -218,7 +218,7 @@ CASES = (
         swap("paused/metrics.jsonl", '{"epoch": 1', '{"eqoch": 1'),
         after=_epochs,
     ),
-    Case(5, "30 of 400 rules automated another number", "cheapest_threshold(logits), 400 times", call=_ulps),
+    Case(5, "30 of 400 rules automated another number", "choose_threshold(logits), 400 times", call=_ulps),
     Case(5, "another decision without a word", _ROUTE, flipped("policy.json", r'"threshold": 0\.\d')),
     Case(5, "another decision without a word", _ROUTE, flipped("policy.json", r'"temperature": \d\.\d')),
     Case(5, "849 of 1,000 unseen", "evaluate test.parquet", _flip_parquet),

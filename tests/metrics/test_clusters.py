@@ -5,7 +5,7 @@ import pytest
 
 from calibrant import Predictions, evaluate
 from calibrant.metrics import auroc, negative_log_likelihood
-from calibrant.metrics.clusters import SCALES, Influence, Sample
+from calibrant.metrics.clusters import Influence, Sample
 
 
 def draw(n=80, seed=0, *, ties=False):
@@ -46,7 +46,7 @@ def test_values_are_those_of_the_metrics(ties):
 def test_interval_of_a_mean_is_at_least_students_and_on_the_scale_of_logarithms():
     cases = draw(200, 3)
     sample = Sample(np.ones(200), np.arange(200), n_resamples=200, seed=0, level=0.95)
-    low, high = sample.studentised(Influence(cases), evaluate(cases).values(), {"nll": SCALES["log"]})["nll"]
+    low, high = sample.studentised(Influence(cases), evaluate(cases).values(), {"nll": "log"})["nll"]
     mean, error = cases.nll.mean(), cases.nll.std() / np.sqrt(200)
     factor = np.exp(1.972 * error / mean)
     assert low <= mean / factor * 1.001

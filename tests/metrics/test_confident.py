@@ -52,5 +52,5 @@ def test_a_confidence_written_as_the_threshold_is_inside(dtype):
 
 @pytest.mark.parametrize("delta", [-0.1, 1.1, 95, float("nan")])
 def test_a_threshold_is_a_fraction(delta):
-    with pytest.raises(InvalidInput, match="thresholds must"):
+    with pytest.raises(InvalidInput, match="threshold must"):
         confident_set(make([0.9], [True]), delta)

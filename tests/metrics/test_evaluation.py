@@ -67,7 +67,7 @@ def test_json_round_trip_also_where_values_are_not_defined(bootstrap):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *(("n", "4"), ("ece", "small"), ("ece", None), ("auroc", []), ("nll", {}), ("classes", 2.5), ("level", "high")),
+        *(("n", "4"), ("ece", "small"), ("auroc", []), ("nll", {}), ("classes", 2.5), ("level", "high")),
         *(("thresholds", [{"delta": "0.9"}]), ("thresholds", 3), ("intervals", {"ece": [1, "x"]}), ("more", 1)),
         ("intervals", {"ece": [0.1]}),
     ],

@@ -5,7 +5,7 @@ import pytest
 
 from calibrant import Predictions, evaluate
 from calibrant.errors import InvalidInput
-from calibrant.metrics import compare, compare_groups, evaluate_groups, split_groups
+from calibrant.metrics import evaluate_groups, split_groups
 from calibrant.metrics.subgroups import group_rows
 
 
@@ -51,13 +51,6 @@ def test_groups_may_be_values_of_any_kind(cases):
     assert len(split_groups(cases, list(cases.extras["site"]))["west"]) == len(group_rows(cases, "site")["west"])
 
 
-def test_models_are_compared_in_each_group(cases):
-    other = cases.with_logits(cases.scores * 0.5)
-    found = compare_groups(cases, other, "site", n_resamples=40, level=0.9)
-    own = cases.extras["site"] == "west"
-    assert found["west"] == compare(cases.subset(own), other.subset(own), n_resamples=40, level=1 - 0.1 / 3)
-
-
 def test_bad_groups_are_refused(cases):
     with pytest.raises(InvalidInput, match="groups must"):
         evaluate_groups(cases, "sit")
@@ -67,5 +60,3 @@ def test_bad_groups_are_refused(cases):
         evaluate_groups(cases, np.arange(1500))
     with pytest.raises(InvalidInput, match="There are no other columns"):
         group_rows(Predictions.from_probabilities([[1.0, 0.0]], [0]), "site")
-    with pytest.raises(InvalidInput, match="b must have the 1500 rows of a"):
-        compare_groups(cases, cases.subset([0, 1]), "site")

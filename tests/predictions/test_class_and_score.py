@@ -152,7 +152,6 @@ def test_what_needs_all_classes_says_so_in_one_sentence():
         lambda: cases.probabilities,
         cases.as_logits,
         lambda: list(cases.chunks()),
-        lambda: choose_threshold(cases, 0.9, cost_review=1, cost_matrix=np.ones((2, 2))),
     ):
         with pytest.raises(InvalidInput, match=r"needs the scores of all classes.*of the predicted class alone\.$"):
             needs_all()

@@ -5,10 +5,9 @@ import warnings
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.calibration.operations import (
     NUMPY,
@@ -28,15 +27,10 @@ from calibrant.predictions import Kind, Origin, Predictions, RowsPart, in_order_
 from calibrant.predictions.rows import warn_if_probabilities
 from calibrant.tables import ShownFields, Table
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 FORMAT = "calibrant-calibrator"
 VERSION = 1
 # The keys of a file that say what the calibrator computes.
 _MAP = ("method", "parameters", "classes", "identity", "fitted")
-# NumPy in, NumPy out; torch in, torch out.
-ArrayT = TypeVar("ArrayT", NDArray[Any], "Tensor")
 # Squares, and differences in float32, stay finite below it; no network says anything near it.
 _LARGEST = 1e30
 # Numbers per block: a block stays in the second-level cache, and a million cases never exist twice in float64.
@@ -45,18 +39,16 @@ BLOCK = 65536
 
 @dataclass(frozen=True)
 class Provenance(ShownFields):
-    """What a calibrator was fitted on and applied to, with the SHA-256 of each file. None: not known.
+    """What a calibrator was fitted on. None: not known.
 
-    `class_names` is empty for classes without names; `part` says which rows of the file `fitted_on` were used, None for
-    all; `made` is the file that came out when the calibrator was applied to `applied_to`.
+    `fitted_on` is the SHA-256 of a file, and `part` says which of its rows were used, None for all. `class_names` is
+    empty for classes without names.
     """
 
     kind: Kind | None = None
     class_names: tuple[str, ...] | None = None
     fitted_on: str | None = None
     part: RowsPart | None = None
-    applied_to: str | None = None
-    made: str | None = None
 
     @classmethod
     def of(cls, predictions: Predictions) -> Self:
@@ -67,14 +59,9 @@ class Provenance(ShownFields):
             names = predictions.class_names or ()
         return cls(predictions.kind, names, origin.sha256, origin.part)
 
-    def applied(self, source: str | Path, target: str | Path) -> Self:
-        """The same with digests of two files: predictions, and what the calibrator made of them."""
-        return replace(self, applied_to=Origin(Path(source)).sha256, made=Origin(Path(target)).sha256)
-
     def in_sample(self, origin: Origin) -> str:
         """A sentence if the calibrated scores of predictions with this origin are known to be in-sample, else ""."""
-        made_of_fit_set = origin.sha256 == self.made and self.applied_to == self.fitted_on
-        if None in (self.fitted_on, origin.sha256) or not (origin.sha256 == self.fitted_on or made_of_fit_set):
+        if self.fitted_on is None or origin.sha256 != self.fitted_on:
             return ""
         if self.part is not None and origin.part == replace(self.part, index=1 - self.part.index):
             return ""
@@ -92,19 +79,12 @@ def warn_if_in_sample(provenance: Provenance, origin: Origin) -> None:
 
 @dataclass
 class Progress(ShownFields):
-    """What the `_fit` of a calibrator reports.
+    """What the `_fit` of a calibrator reports."""
 
-    Attributes:
-        converged: Whether the optimiser met its tolerance; True for maps that need none.
-        at_bound: Whether the optimum lies at the edge of what the parameters allow.
-        iterations: Passes over the fit set that the optimiser made.
-        notes: Sentences that are also given as warnings.
-    """
-
-    converged: bool = True
-    at_bound: bool = False
-    iterations: int = 0
-    notes: tuple[str, ...] = ()
+    converged: bool = True  # whether the optimiser met its tolerance
+    at_bound: bool = False  # whether the optimum lies at the edge of what the parameters allow
+    iterations: int = 0  # passes over the fit set
+    notes: tuple[str, ...] = ()  # sentences that are also given as warnings
 
 
 @dataclass(kw_only=True)
@@ -116,7 +96,33 @@ class FitSummary(Progress):
     nll_after: float
 
 
-class Calibrator(ABC):
+class Saved(ABC):
+    """What is kept in a JSON file with a digest."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that `from_dict` needs, as plain JSON values."""
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, content: Any, *, where: str = "content") -> Self:
+        """Build it from what `to_dict` returned. Damaged content is refused; `where` names its file."""
+
+    def save(self, path: str | Path) -> None:
+        """Write a file. Its float64 values come back bit for bit."""
+        write_with_digest(path, self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote. A file that was changed since is refused."""
+        content = read_json(path)
+        loaded = cls.from_dict(content, where=str(path))
+        if "sha256" not in content:
+            raise invalid(str(path), "have the digest that calibrant writes", "none", "Restore the file from a copy.")
+        return loaded
+
+
+class Calibrator(Saved):
     """A map from logits to calibrated probabilities, learned on held-out cases.
 
     Computed in float64 whatever comes in. NumPy in, NumPy out; torch in, torch out (same device, without gradient).
@@ -232,10 +238,6 @@ class Calibrator(ABC):
             logs = self.transform_logits(predictions.right_or_wrong_logits())
             calibrated = predictions.with_confidence(np.minimum(np.exp(logs[:, 1]), 1.0))
         else:
-            if predictions.n_classes != self.n_classes_:
-                rule = f"have the {self.n_classes_} classes that the calibrator was fitted on"
-                got = f"{predictions.n_classes} classes"
-                raise invalid("predictions", rule, got, "Use predictions of the same model.")
             self.refuse_other_kind(predictions.kind)
             names = self.provenance_.class_names
             ordered = predictions
@@ -255,11 +257,11 @@ class Calibrator(ABC):
             hint = "Use predictions of that kind, or temperature, beta or dirichlet, which do not depend on it."
             raise invalid("predictions", f"be {fitted}, as {self.method} scaling was fitted on", kind, hint)
 
-    def transform(self, logits: ArrayT) -> ArrayT:
+    def transform(self, logits: Any) -> Any:
         """Calibrated probabilities, shape (n, K), rows sum to 1."""
         return self._map(logits, exponentiate=True)
 
-    def transform_logits(self, logits: ArrayT) -> ArrayT:
+    def transform_logits(self, logits: Any) -> Any:
         """Calibrated log-probabilities, shape (n, K), which are logits again."""
         return self._map(logits, exponentiate=False)
 
@@ -284,7 +286,7 @@ class Calibrator(ABC):
             return f"the temperature {self.fitted_numbers()['temperature']:.4f}"
         return f"the {self.method} map"
 
-    def _map(self, logits: ArrayT, *, exponentiate: bool) -> ArrayT:
+    def _map(self, logits: Any, *, exponentiate: bool) -> Any:
         self._refuse_unfitted()
         matrix = check_logits(logits, self.n_classes_)
         warn_if_probabilities(matrix, stacklevel=4)
@@ -295,12 +297,11 @@ class Calibrator(ABC):
             if exponentiate:
                 np.exp(block, out=block)
             result[rows] = block
-        mapped: Any = result
-        if is_tensor(logits):
-            import torch
+        if not is_tensor(logits):
+            return result
+        import torch
 
-            mapped = torch.from_numpy(result).to(logits.device)
-        return mapped  # type: ignore[no-any-return]  # of the caller's kind
+        return torch.from_numpy(result).to(logits.device)
 
     def _block(self, logits: Matrix) -> Floats:
         if self.identity_:
@@ -337,15 +338,6 @@ class Calibrator(ABC):
         rows += asdict(self.summary_).items()
         return Table(type(self).__name__, rows).html()
 
-    def save(self, path: str | Path) -> None:
-        """Write parameters and fitted values as JSON with a digest; float64 values come back bit for bit."""
-        write_with_digest(path, self.to_dict())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote; `Calibrator.load` reads any method, a subclass only its own."""
-        return cls.from_dict(read_json(path), where=str(path))
-
     @property
     def digest(self) -> str:
         """SHA-256 of the fitted map, whatever it was fitted on: equal for calibrators that compute the same."""
@@ -368,7 +360,7 @@ class Calibrator(ABC):
 
     @classmethod
     def from_dict(cls, content: Any, *, where: str = "content") -> Self:
-        """Build a fitted calibrator from what `to_dict` gave, or from the content of a file."""
+        """Build a fitted calibrator: `Calibrator` reads any method, a subclass only its own."""
         members, _ = check_format(content, what="calibrator", name=FORMAT, version=VERSION, where=where)
         file = typed(_File, members, what="calibrator", where=where)
         kinds = {kind.method: kind for kind in _all_kinds(cls)}
@@ -421,10 +413,7 @@ def check_logits(logits: Any, classes: int | None = None) -> Matrix:
     matrix = as_array("logits", logits)
     if matrix.ndim != 2 or matrix.shape[0] == 0 or matrix.shape[1] < 2:
         rule = "have shape (cases, classes) with at least 1 case and 2 classes"
-        hint = ""
-        if matrix.ndim == 1 or matrix.shape[1:] == (1,):
-            hint = "One logit z of a binary classifier is the same as two: np.stack([0 * z, z], axis=1) with z of (n,)."
-        raise invalid("logits", rule, matrix.shape, hint)
+        raise invalid("logits", rule, matrix.shape, "For one logit per case use Predictions.from_binary.")
     if matrix.dtype.kind not in "iuf":
         raise invalid("logits", "be floating-point numbers", matrix.dtype)
     if matrix.dtype not in (np.float32, np.float64):  # half precision, whole numbers, the other byte order
@@ -466,20 +455,12 @@ def check_fit(logits: Any, targets: Any, weights: Any = None) -> tuple[Matrix, I
         hint = "A calibrator learns from cases that differ: fit on a sample of the whole stream."
         got = f"class {classes[0]} in all {len(classes)} cases"
         raise invalid("targets", "hold at least two classes", got, hint)
-    if _all_rows_agree(matrix):
+    shifted = matrix - matrix.max(axis=1, keepdims=True)
+    if np.ptp(shifted, axis=0).max() <= 1e-12 * max(1.0, float(np.abs(shifted).max())):
         hint = "The model ignores its input, which no calibrator can repair: check its weights and its inputs."
         raise invalid("logits", "differ between cases", "the same prediction in every row", hint)
     warn_if_probabilities(matrix, stacklevel=4)
     return matrix, classes, case_weights
-
-
-def _all_rows_agree(matrix: Matrix) -> bool:
-    # Two rows settle it for any live model, so that the full test costs nothing in practice.
-    first = matrix[:2] - matrix[:2].max(axis=1, keepdims=True)
-    if not np.allclose(first[0], first[-1], rtol=1e-9, atol=1e-12):
-        return False
-    shifted = matrix - matrix.max(axis=1, keepdims=True)
-    return bool(np.ptp(shifted, axis=0).max() <= 1e-12 * max(1.0, float(np.abs(shifted).max())))
 
 
 def finite_array(values: Any, shape: tuple[int, ...]) -> Floats:

@@ -143,7 +143,7 @@ class IsotonicCalibration(_CurveCalibration):
 
     Attributes:
         curves_: One array (2, knots) for each curve: knots, values. None for a class without a case.
-        prior_weight_: 1 / (n + 1): the share of the uniform distribution that is mixed in, so that no probability is 0.
+        prior_weight_: 1 / (n + 1): share of the uniform distribution that is mixed in, so that no probability is 0.
     """
 
     method: ClassVar[str] = "isotonic"
@@ -174,8 +174,7 @@ class HistogramBinning(_CurveCalibration):
         mode: "one-vs-rest" or "top-label", as in `IsotonicCalibration`.
 
     Attributes:
-        curves_: One array (2, bins) for each curve: upper edges, values. None for a class without a case.
-        prior_weight_: 1 / (n + 1): the share of the uniform distribution that is mixed in, so that no probability is 0.
+        curves_, prior_weight_: As in `IsotonicCalibration`; a curve has the upper edges of bins instead of knots.
     """
 
     method: ClassVar[str] = "histogram"

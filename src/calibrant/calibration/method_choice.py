@@ -64,13 +64,9 @@ _FOR_ONE_CONFIDENCE = ("none", "temperature", "platt", "beta", "histogram", "iso
 
 @dataclass(frozen=True)
 class Candidate(ShownFields):
-    """One line of the comparison.
+    """One line of the comparison: a key in `METHODS` and its mean held-out NLL.
 
-    Attributes:
-        name: Key in `METHODS`.
-        nll: Mean NLL of held-out cases.
-        behind: How much larger that is than the winner's.
-        standard_error: Standard error of `behind`, from case-by-case differences; 0 for the winner.
+    `behind` is how much larger the NLL is than the lowest, with its standard error from case-by-case differences.
     """
 
     name: str
@@ -81,19 +77,12 @@ class Candidate(ShownFields):
 
 @dataclass(frozen=True, repr=False)
 class Selection(Displayed):
-    """The winner, fitted on all cases, and how the others did.
+    """The winner, fitted on all cases, and how the others did."""
 
-    Attributes:
-        name: Key in `METHODS`.
-        calibrator: Fitted on all cases.
-        candidates: Best first; empty if nothing was compared.
-        reason: One sentence for a person; empty if nothing was compared.
-    """
-
-    name: str
+    name: str  # key in `METHODS`
     calibrator: Calibrator
-    candidates: tuple[Candidate, ...]
-    reason: str
+    candidates: tuple[Candidate, ...]  # best first; empty if nothing was compared
+    reason: str  # one sentence for a person; empty if nothing was compared
 
     def to_dict(self) -> dict[str, Any] | None:
         """The comparison as plain JSON values; None if nothing was compared."""
@@ -102,7 +91,9 @@ class Selection(Displayed):
         return {"reason": self.reason, "candidates": [asdict(candidate) for candidate in self.candidates]}
 
     def _overview(self) -> Table:
-        rows = [(each.name, f"{each.nll:.4f}", _behind(each)) for each in self.candidates]
+        rows = [
+            (each.name, f"{each.nll:.4f}", f"{each.behind:.4f} ± {each.standard_error:.4f}") for each in self.candidates
+        ]
         headings = ("held-out", "NLL", "behind the best")[: 3 * bool(rows)]
         return Table(f"{self.name}. {self.reason}".rstrip(), rows, headings)
 
@@ -116,12 +107,6 @@ class Selection(Displayed):
         if calibrator.identity_ and calibrator.method != "none":
             lines.append("No map was kept: the probabilities stay as they are.")
         return "\n".join(lines)
-
-
-def _behind(candidate: Candidate) -> str:
-    if candidate.standard_error == 0:
-        return ""
-    return f"{candidate.behind:.4f} ± {candidate.standard_error:.4f}"
 
 
 def make_calibrator(name: str) -> Calibrator:
@@ -174,9 +159,9 @@ def fit_calibrator(
 
 def warn_if_worse(before: Predictions, after: Predictions) -> None:
     """Warn if calibrated predictions have a larger NLL than raw ones by more than two standard errors."""
-    if before.kind == "score":  # it has no NLL
+    if not before.has_all_classes:  # they have no NLL
         return
-    losses = [np.minimum(_losses(each), 1e6) for each in (before, after)]
+    losses = [np.minimum(each.nll, 1e6) for each in (before, after)]
     change = losses[1] - losses[0]
     if change.mean() > 2.0 * change.std() / len(change) ** 0.5:
         warnings.warn(
@@ -185,14 +170,6 @@ def warn_if_worse(before: Predictions, after: Predictions) -> None:
             CalibrantWarning,
             stacklevel=2,
         )
-
-
-def _losses(predictions: Predictions) -> Floats:
-    """NLL of each row; for a class and its confidence that of "right or wrong"."""
-    if predictions.has_all_classes:
-        return predictions.nll
-    with np.errstate(divide="ignore"):
-        return -np.log(np.where(predictions.correct, predictions.confidence, 1.0 - predictions.confidence))
 
 
 def select_calibrator(
@@ -206,9 +183,8 @@ def select_calibrator(
 ) -> Selection:
     """Compare methods by cross-validated NLL and fit the one that is chosen on all cases.
 
-    From 300 cases on, the simplest method, which is the first in the order of `METHODS`, whose held-out NLL is within
-    one standard error of the lowest is chosen: the lowest of ten is in part luck. Every method sees the same folds.
-    Regularisers of the affine methods are chosen inside each fold, so the comparison is honest.
+    From 300 cases on, the simplest method (the first in the order of `METHODS`) whose held-out NLL is within one
+    standard error of the lowest is chosen: the lowest of ten is in part luck. Every method sees the same folds.
 
     Args:
         logits: Predictions, or an array of shape (n, K).
@@ -254,11 +230,8 @@ def select_calibrator(
 
 def _reason(chosen: Candidate, candidates: Sequence[Candidate], folds: int) -> str:
     first = candidates[0]
-    start = f"{first.name} has the lowest NLL on held-out cases ({first.nll:.4f}, {folds}-fold cross-validation)"
-    if len(candidates) == 1:
-        return f"{start}; nothing else was tried."
+    reason = f"{first.name} has the lowest NLL on held-out cases ({first.nll:.4f}, {folds}-fold cross-validation)"
     if chosen is not first:
         gap = f"only {chosen.behind:.4f} ± {chosen.standard_error:.4f} behind"
-        return f"{start}; {chosen.name} is simpler and {gap}, which is within the noise."
-    second = candidates[1]
-    return f"{start}; {second.name} is {second.behind:.4f} ± {second.standard_error:.4f} behind."
+        reason += f"; {chosen.name} is simpler and {gap}, which is within the noise"
+    return f"{reason}."

@@ -29,7 +29,9 @@ class PriorCorrection:
     """
 
     def __init__(self, trained: Any, shares: Any) -> None:
-        self.trained, self.shares = _shares("trained", trained, positive=True), _shares("shares", shares)
+        self.trained, self.shares = _shares("trained", trained), _shares("shares", shares)
+        if not self.trained.all():
+            raise invalid("trained", "be above 0 for every class", self.trained.tolist())
         if len(self.trained) != len(self.shares):
             raise invalid("shares", f"have one number for each of the {len(self.trained)} classes", len(self.shares))
 
@@ -43,25 +45,20 @@ class PriorCorrection:
             probabilities: Calibrated, shape (n, K), or predictions; their labels are not looked at.
             trained: As for the class.
         """
-        seen, old = _matrix(probabilities), _shares("trained", trained, positive=True)
-        if seen.shape[1] != len(old):
-            raise invalid("trained", f"have one number for each of the {seen.shape[1]} classes", len(old))
-        shares = old
+        correction = cls(trained, trained)
+        seen = correction._checked(probabilities)
         # Expectation maximisation; the likelihood has no other optimum.
         for _ in range(_ROUNDS):
-            new = _corrected(seen, shares / old).mean(axis=0)
-            moved = np.abs(new - shares).max()
-            shares = new
+            shares = correction._corrected(seen).mean(axis=0)
+            moved = np.abs(shares - correction.shares).max()
+            correction.shares = shares
             if moved < _TOLERANCE:
                 break
-        return cls(old, shares)
+        return correction
 
     def probabilities(self, probabilities: Any) -> Floats:
         """Corrected probabilities, shape (n, K)."""
-        given = _matrix(probabilities)
-        if given.shape[1] != len(self.shares):
-            raise invalid("probabilities", f"have {len(self.shares)} columns", given.shape[1])
-        return _corrected(given, self.shares / self.trained)
+        return self._corrected(self._checked(probabilities))
 
     def __call__(self, predictions: Predictions) -> Predictions:
         """The same cases with corrected probabilities."""
@@ -73,38 +70,28 @@ class PriorCorrection:
             extras=predictions.extras,
         )
 
+    def _checked(self, probabilities: Any) -> Floats:
+        if not isinstance(probabilities, Predictions):
+            # Predictions check that they are probabilities; nothing looks at the labels.
+            probabilities = Predictions.from_probabilities(probabilities, np.zeros(len(probabilities), np.int64))
+        values = np.asarray(probabilities.probabilities, dtype=np.float64)
+        if values.shape[1] != len(self.shares):
+            raise invalid("probabilities", f"have {len(self.shares)} columns", values.shape[1])
+        return values
 
-def _corrected(probabilities: Floats, ratio: Floats) -> Floats:
-    weighted = probabilities * ratio
-    total = weighted.sum(axis=1, keepdims=True)
-    if not (total > 0).all():
-        row = int(np.flatnonzero(total[:, 0] <= 0)[0])
-        hint = "A class whose share is 0 cannot be certain: calibrate first."
-        raise invalid("probabilities", "leave something for classes that occur", f"none in row {row}", hint)
-    return np.asarray(weighted / total)
-
-
-def _shares(argument: str, values: Any, *, positive: bool = False) -> Floats:
-    found = as_array(argument, values)
-    fine = found.dtype.kind in "iuf" and found.ndim == 1 and len(found) > 1
-    if (
-        not fine
-        or not np.isfinite(found).all()
-        or found.min() < 0
-        or found.max() <= 0
-        or (positive and not found.all())
-    ):
-        rule = f"be one number per class, {'above 0' if positive else 'not negative'}"
-        raise invalid(argument, rule, found.tolist())
-    return np.asarray(found / found.sum(), dtype=np.float64)
+    def _corrected(self, probabilities: Floats) -> Floats:
+        weighted = probabilities * (self.shares / self.trained)
+        total = weighted.sum(axis=1, keepdims=True)
+        if not (total > 0).all():
+            row = int(np.argmin(total[:, 0]))
+            hint = "A class whose share is 0 cannot be certain: calibrate first."
+            raise invalid("probabilities", "leave something for classes that occur", f"none in row {row}", hint)
+        return np.asarray(weighted / total)
 
 
-def _matrix(values: Any) -> Floats:
-    if isinstance(values, Predictions):
-        return np.asarray(values.probabilities, dtype=np.float64)
-    matrix = as_array("probabilities", values)
-    if matrix.ndim != 2:
-        raise invalid("probabilities", "have the shape (n, K)", matrix.shape)
-    # Predictions check that they are probabilities; their labels are not looked at.
-    unlabelled = Predictions.from_probabilities(matrix, np.zeros(len(matrix), np.int64))
-    return np.asarray(unlabelled.probabilities, dtype=np.float64)
+def _shares(argument: str, values: Any) -> Floats:
+    numbers = as_array(argument, values)
+    fine = numbers.dtype.kind in "iuf" and numbers.ndim == 1 and len(numbers) > 1 and np.isfinite(numbers).all()
+    if not fine or numbers.min() < 0 or not numbers.any():
+        raise invalid(argument, "be one number per class, not negative and not all 0", numbers.tolist())
+    return np.asarray(numbers / numbers.sum(), dtype=np.float64)

@@ -13,6 +13,8 @@ from calibrant.checks import positive, whole
 from calibrant.errors import invalid
 from calibrant.predictions.rows import stands_for_zero
 
+# Smallest and largest 1 / T. A decision function has any unit: T of a perceptron on raw columns is 200,000.
+_INVERSES = (1e-9, 1e9)
 # Rows per pass: 512 x 100 doubles stay in the second-level cache, which makes a pass twice as fast.
 _ROWS = 512
 PILOT = 4096
@@ -42,20 +44,16 @@ class TemperatureScaling(Calibrator):
 
         g(b) = mean(E_p[z] - z_y),   h(b) = mean(Var_p[z]),   p = softmax(b z),
 
-    inside a bracket, started on a small part of the cases, so that about three passes over all of them remain. The
-    predicted class never changes.
+    inside a bracket, started on a small part of the cases. The predicted class never changes.
 
-    A few cases say little about T: maximum likelihood on 50 cases of a network that is calibrated already costs 0.02
-    of NLL on average. So log T has a weak prior, a Cauchy distribution around 0 whose width is `prior_scale`. Its tails
-    are heavy: scores on quite another scale keep their temperature. Its weight falls as 1 / n. It is meant for logits
-    and softmax probabilities of networks; None is maximum likelihood.
+    A few cases say little about T, so log T has a weak prior, a Cauchy distribution around 0 whose width is
+    `prior_scale`. Its tails are heavy: scores on quite another scale keep their temperature. Its weight falls as 1 / n.
+    It is meant for logits and softmax probabilities of networks; None is maximum likelihood.
 
-    Cases whose true class has a probability of exactly 0 are left out, with a warning: no temperature changes it. If
-    every case is classified correctly, the likelihood grows without bound as T goes to 0. No temperature is justified
-    then: T stays 1 and a warning says so.
+    Cases whose true class has a probability of exactly 0 are left out, with a warning. If every case is classified
+    correctly, no temperature is justified: T stays 1 and a warning says so.
 
     Args:
-        bounds: Smallest and largest T that may be chosen. An optimum outside is set to the nearer one, with a warning.
         prior_scale: Width of the prior on log T; None for maximum likelihood.
 
     Attributes:
@@ -72,18 +70,10 @@ class TemperatureScaling(Calibrator):
 
     method: ClassVar[str] = "temperature"
 
-    bounds: tuple[float, float] = (1e-4, 1e4)
     prior_scale: float | None = 0.25
 
     def __post_init__(self) -> None:
         """Refuse parameters outside their range."""
-        try:
-            low, high = self.bounds
-            fine = 0 < low <= 1 <= high < math.inf
-        except (TypeError, ValueError):
-            fine = False
-        if not fine:
-            raise invalid("bounds", "be (low, high) with 0 < low <= 1 <= high", repr(self.bounds))
         if self.prior_scale is not None:
             positive("prior_scale", self.prior_scale)
 
@@ -123,10 +113,9 @@ class TemperatureScaling(Calibrator):
             self.identity_ = True
             note = "every case is classified correctly, so the likelihood has no optimum (T would go to 0)"
             return Progress(at_bound=True, notes=(f"{note}: T = 1 is kept. Fit on more cases",))
-        low, high = 1.0 / self.bounds[1], 1.0 / self.bounds[0]
-        start, _, _ = _minimise(problem.pilot().derivatives, 1.0, low, high)
-        inverse, converged, passes = _minimise(problem.derivatives, start, low, high)
-        at_bound = inverse in (low, high)
+        start, _, _ = _minimise(problem.pilot().derivatives, 1.0, *_INVERSES)
+        inverse, converged, passes = _minimise(problem.derivatives, start, *_INVERSES)
+        at_bound = inverse in _INVERSES
         scale = self.prior_scale
         if scale is not None and inverse != 1.0 and not at_bound:
 
@@ -145,7 +134,7 @@ class TemperatureScaling(Calibrator):
         self.temperature_ = 1.0 / inverse
         notes: list[str] = []
         if at_bound:
-            notes.append(f"the best temperature lies outside bounds; the nearer one, {self.temperature_:g}, is used")
+            notes.append(f"no temperature is best: the limit {self.temperature_:g} is used")
         if not converged:
             notes.append(f"the optimum was not reached in {passes} passes")
         return Progress(converged=converged, at_bound=at_bound, iterations=passes, notes=tuple(notes))

@@ -59,7 +59,6 @@ def calibrate(
     warn_if_worse(test, calibrated)
     before, after = evaluate(test, thresholds=(0.95,)), evaluate(calibrated, thresholds=(0.95,))
     calibrated.save(predictions_path)
-    calibrator.provenance_ = calibrator.provenance_.applied(applied_to, predictions_path)
     stated = cases.as_right_or_wrong()
     policy = Policy(stated.n_classes, calibrator, class_names=stated.class_names)
     if policy_path.is_file():

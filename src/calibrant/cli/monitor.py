@@ -100,9 +100,10 @@ def monitor(
 
 def _monitor_labels(rules: "MultiLabel", source: str, false_alarms: float, *, as_json: bool) -> None:
     """The same for labelled cases with several labels."""
+    from calibrant.decisions import read_labels
     from calibrant.deployment import headline, watch_labels
 
-    watched = watch_labels(rules, rules.read(source), level=false_alarms)
+    watched = watch_labels(rules, read_labels(source, rules.labels), level=false_alarms)
     lines = [f"{label}: {headline(each)}" for label, each in watched.items()]
     answer("\n".join(lines), {label: each.to_dict() for label, each in watched.items()}, as_json=as_json)
     if any(each.alarms for each in watched.values()):

@@ -59,7 +59,7 @@ def report(
         pictures: Whether images of single cases are shown; leave them out if they are private.
         groups: A column of the predictions: each model group by group too, with the worst group named.
     """
-    from calibrant.decisions import MultiLabel
+    from calibrant.decisions import MultiLabel, read_labels
     from calibrant.report import read_entries, write_label_report, write_report
 
     shared: dict[str, Any] = {"threshold": threshold, "n_resamples": n_resamples, "pictures": pictures}
@@ -72,7 +72,7 @@ def report(
         refuse_with_labels(threshold=threshold, groups=groups, raw=raw)
         if len(sources) != 1:
             raise invalid("sources", "be one table for rules of several labels", f"{len(sources)} of them")
-        page = write_label_report(rules, rules.read(sources[0]), out or Path("report.html"))
+        page = write_label_report(rules, read_labels(sources[0], rules.labels), out or Path("report.html"))
         answer(f"report: {page}", {"pages": [str(page)]}, as_json=as_json)
         return
     entries = _with_pictures(read_entries(sources, names=name or (), images=images, **reading.options()))

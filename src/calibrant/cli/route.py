@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from cyclopts import App
 
@@ -48,8 +48,6 @@ def fit(
     weights: str | None = None,
     cost_error: float | None = None,
     cost_review: float | None = None,
-    cost_matrix: Path | None = None,
-    no_promise: Annotated[bool, Switch] = False,
     search: Literal["fixed", "split"] = "fixed",
     score: str | None = None,
     reserve: float = 0.0,
@@ -80,9 +78,6 @@ def fit(
             weight remain.
         cost_error: Cost of an automated error; with --cost-review the cheapest threshold that keeps the promise.
         cost_review: Cost of one review.
-        cost_matrix: Instead of --cost-error: a CSV file with one row per true class and one column per decided class,
-            both headed by the names of the classes.
-        no_promise: With costs: the cheapest threshold on these cases, without a promise.
         search: How thresholds are found; decide on it before you look. split spends a quarter of the cases to find
             where to start, for models whose confidences are far off.
         score: How cases are ranked: probability (default), margin, entropy, pnorm2, pnorm4, or auto, which
@@ -102,7 +97,7 @@ def fit(
     """
     from calibrant.calibration import make_calibrator
     from calibrant.calibration.temperature import temperature_share
-    from calibrant.decisions import Policy, cheapest_threshold, choose_threshold, read_cost_matrix, risk_coverage
+    from calibrant.decisions import Policy, choose_threshold, risk_coverage
     from calibrant.decisions.risk_coverage import coverage_table
     from calibrant.runs import load_predictions, policy_path, source_path
 
@@ -128,43 +123,37 @@ def fit(
         calibrated = start.calibrate(start.unseen(given))
     replaced = _replaced(target)
     start = start.remember(replaced.fits)
-    cases, drawn, noted = _drawn(calibrated, weights, seed)
-    costs: dict[str, Any] = {"cost_error": cost_error, "cost_review": cost_review}
-    if cost_matrix is not None:
-        costs["cost_matrix"] = read_cost_matrix(cost_matrix, cases)
-    if no_promise:
-        rule = cheapest_threshold(drawn, **costs)
-    else:
-        rule = choose_threshold(
-            drawn,
-            target_accuracy,
-            confidence=confidence,
-            per_class=per_class,
-            groups=groups,
-            per_group=per_group,
-            group_confidence=group_confidence,
-            clusters=clusters,
-            score=score,
-            fitting=fitting,
-            search=search,
-            reserve=reserve,
-            seed=seed,
-            **costs,
-        )
+    drawn, noted = _drawn(calibrated, weights, seed)
+    rule = choose_threshold(
+        drawn,
+        target_accuracy,
+        confidence=confidence,
+        per_class=per_class,
+        groups=groups,
+        per_group=per_group,
+        group_confidence=group_confidence,
+        clusters=clusters,
+        cost_error=cost_error,
+        cost_review=cost_review,
+        score=score,
+        fitting=fitting,
+        search=search,
+        reserve=reserve,
+        seed=seed,
+    )
     rule = noted(rule)
     if replaced.automates and not rule.automates:
         text = f"{target} automated some cases; the new policy, which replaces it, sends every case to a person."
         warnings.warn(text, CalibrantWarning, stacklevel=2)
     start.with_rule(rule).save(target)
-    rows = risk_coverage(drawn, **costs)
+    rows = risk_coverage(drawn)
     calibrated_by = None
     lines = [coverage_table(rows), rule.describe()]
     if start.calibrator is not None:
         calibrated_by = start.calibrator.describe()
         lines.append(f"Scores are calibrated by {calibrated_by}.")
-    figures = {"automation_rate": rule.automation_rate, "review_per_1000": rule.review_per_1000}
     content = {
-        "rule": {**rule.to_dict(), **figures},
+        "rule": {**rule.to_dict(), "automation_rate": rule.automation_rate},
         "risk_coverage": [asdict(row) for row in rows],
         "calibrator": calibrated_by,
         "path": str(target),
@@ -186,17 +175,15 @@ def _refused_by(path: Path | None) -> Iterator[None]:
         ) from error
 
 
-def _drawn(
-    cases: "Predictions", weights: str | None, seed: int
-) -> "tuple[Predictions, Predictions, Callable[[_R], _R]]":
-    """The cases, those drawn by a column of weights (all without one), and what notes that in a rule."""
+def _drawn(cases: "Predictions", weights: str | None, seed: int) -> "tuple[Predictions, Callable[[_R], _R]]":
+    """The cases drawn by a column of weights (all without one), and what notes that in a rule."""
     from calibrant.decisions import sample_by_weights
     from calibrant.decisions.weights import note_weights
 
     if weights is None:
-        return cases, cases, lambda rule: rule
+        return cases, lambda rule: rule
     drawn = sample_by_weights(cases, weights, seed=seed)
-    return cases, drawn, lambda rule: note_weights(rule, weights, seed, drawn, cases)
+    return drawn, lambda rule: note_weights(rule, weights, seed, drawn, cases)
 
 
 def _replaced(path: Path) -> "Policy":
@@ -248,7 +235,7 @@ def binary(
     if policy is not None:
         start = Policy.load(policy).with_rule(None)
     start = start.remember(_replaced(out).fits)
-    _, cases, noted = _drawn(start.calibrate(start.unseen(loaded)), weights, seed)
+    cases, noted = _drawn(start.calibrate(start.unseen(loaded)), weights, seed)
     rule = choose_binary_rule(
         cases,
         sensitivity=sensitivity,
@@ -270,8 +257,6 @@ def labels(
     sensitivity: float | None = 0.95,
     specificity: float | None = None,
     confidence: float = 0.95,
-    probability: str = "p_{}",
-    target: str = "y_{}",
     out: Annotated[Path, OutOr],
     as_json: Json = False,
 ) -> None:
@@ -280,22 +265,20 @@ def labels(
     "route apply", "route check", "report" and "monitor" take the file that is written here for a policy.
 
     Args:
-        source: A table with two columns per label that was used for nothing else: its probability, and 0 or 1.
+        source: A table that was used for nothing else, with two columns per label: p_LABEL, its probability, and
+            y_LABEL, 0 or 1.
         names: Names of the labels, separated by commas.
         sensitivity: Share of the positive cases of each label that is not called negative.
         specificity: Share of the negative cases of each label that is not called positive. Default: none is promised.
         confidence: Probability with which the promises of all labels hold.
-        probability: Name of the column with the probability of a label, {} for the label.
-        target: Name of the column with 0 or 1, likewise.
         out: Where to write the rules.
     """
     from calibrant.decisions import choose_label_rules, evaluate_labels, read_labels
 
     refuse_overwriting([out], [source])
     distinct = [name.strip() for name in names.split(",") if name.strip()]
-    cases = read_labels(source, distinct, probability=probability, target=target)
-    promised: dict[str, Any] = {"sensitivity": sensitivity, "specificity": specificity, "confidence": confidence}
-    rules = replace(choose_label_rules(cases, **promised), probability=probability, target=target)
+    cases = read_labels(source, distinct)
+    rules = choose_label_rules(cases, sensitivity=sensitivity, specificity=specificity, confidence=confidence)
     rules.save(out)
     lines = [evaluate_labels(cases).text(), rules.table().text(), rules.table().caption, f"Wrote {out}"]
     answer("\n".join(lines), {**rules.to_dict(), "path": str(out)}, as_json=as_json)
@@ -361,7 +344,6 @@ def check(
     /,
     *,
     confidence: float = 0.95,
-    strict: Annotated[bool, Switch] = False,
     reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
     as_json: Json = False,
 ) -> None:
@@ -371,22 +353,21 @@ def check(
         policy: A policy written by "calibrant route fit" or "calibrant route labels".
         source: Labelled raw predictions that the policy was not fitted on, or a run folder (its test predictions).
         confidence: Of the intervals. A promise counts as broken if the whole interval lies below it.
-        strict: Count the accuracy as broken already if the observed one is below it; that can be chance.
     """
-    from calibrant.decisions import MultiLabel, Policy, check_policy
+    from calibrant.decisions import MultiLabel, Policy, check_policy, read_labels
     from calibrant.runs import load_predictions
 
     rules = MultiLabel.of_file(policy)
     if rules is not None:
-        refuse_with_labels(strict=strict, **vars(reading))
-        checked = rules.check(rules.read(source), confidence=confidence)
+        refuse_with_labels(**vars(reading))
+        checked = rules.check(read_labels(source, rules.labels), confidence=confidence)
         answer(rules.table_of_check(checked).text(), checked, as_json=as_json)
         if not all(all(result["held"].values()) for result in checked.values()):
             raise CheckFailed("a promise did not hold")
         return
     loaded = Policy.load(policy)
     cases = load_predictions(source, "test", **reading.options(), known_classes=loaded.class_names)
-    verdict = check_policy(loaded, cases, confidence=confidence, strict=strict)
+    verdict = check_policy(loaded, cases, confidence=confidence)
     answer(verdict.describe(), verdict.to_dict(), as_json=as_json)
     if verdict.broken:
         raise CheckFailed("; ".join(verdict.broken))
@@ -425,7 +406,7 @@ def shortlist_(
     loaded = Policy.load(policy)
     cases = load_predictions(path, **reading.options(), known_classes=loaded.class_names)
     loaded.warn_if_seen(cases)
-    _, drawn, noted = _drawn(loaded.calibrate(cases), weights, seed)
+    drawn, noted = _drawn(loaded.calibrate(cases), weights, seed)
     chosen = noted(choose_shortlist(drawn, coverage, confidence=confidence, rule=loaded.routing))
     replace(loaded, shortlist=chosen).save(target)
     content = {"shortlist": chosen.to_dict(), "path": str(target)}

@@ -12,7 +12,7 @@ from calibrant.decisions.multilabel import (
 )
 from calibrant.decisions.policy import Policy, PolicyLike, fit_policy
 from calibrant.decisions.promise_checks import PromiseCheck, Verdict, check_policy, check_promise
-from calibrant.decisions.risk_coverage import cheapest_threshold, read_cost_matrix, risk_coverage
+from calibrant.decisions.risk_coverage import risk_coverage
 from calibrant.decisions.route_files import route_file, route_labels
 from calibrant.decisions.rule import Costs, Evidence, Routed, RoutingRule
 from calibrant.decisions.shortlist import Shortlist, check_shortlist, choose_shortlist
@@ -33,7 +33,6 @@ __all__ = [
     "binary_rates",
     "cases_by_label",
     "certify",
-    "cheapest_threshold",
     "check_policy",
     "check_promise",
     "check_shortlist",
@@ -43,7 +42,6 @@ __all__ = [
     "choose_threshold",
     "evaluate_labels",
     "fit_policy",
-    "read_cost_matrix",
     "read_labels",
     "risk_coverage",
     "route_file",

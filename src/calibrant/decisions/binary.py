@@ -18,23 +18,15 @@ Decision = Literal["negative", "positive", "review"]
 
 @dataclass(frozen=True)
 class BinaryRates(ShownFields):
-    """How a threshold, or two, does on labelled cases of two classes.
-
-    Attributes:
-        positives, negatives: Cases of the positive class, and the others.
-        missed, flagged: Positive cases that are called negative, and negative ones that are called positive.
-        reviewed: Cases that go to a person.
-        sensitivity, specificity: Share of each class that is not decided wrongly; None without cases.
-        sensitivity_interval, specificity_interval: Clopper-Pearson.
-    """
+    """How a threshold, or two, does on labelled cases of two classes; intervals are those of Clopper and Pearson."""
 
     positives: int
     negatives: int
-    missed: int
-    flagged: int
-    reviewed: int
-    sensitivity: float | None
-    specificity: float | None
+    missed: int  # positive cases that are called negative
+    flagged: int  # negative cases that are called positive
+    reviewed: int  # cases that go to a person
+    sensitivity: float | None  # share of positive cases that are not missed; None without cases
+    specificity: float | None  # share of negative cases that are not flagged
     sensitivity_interval: tuple[float, float]
     specificity_interval: tuple[float, float]
 
@@ -96,11 +88,11 @@ class BinaryRule(Part):
         specificity: Promised: at most 1 - specificity of the negative cases are called positive; None for no promise.
         confidence: Probability with which both hold.
         evidence, note: Counts on the cases that the rule was chosen on, and one sentence for a person.
-        fitted_on: SHA-256 of the predictions file that the rule was chosen on, if it was a file.
-        weight_column, weight_seed: Column and seed by which the cases were drawn (`sample_by_weights`); None for none.
+        fitted_on, weight_column, weight_seed: As in `RoutingRule`.
     """
 
     _what: ClassVar[str] = "binary rule"
+    kind: ClassVar[str] = "binary"
     automates: ClassVar[bool] = True
     # What only a `RoutingRule` may have.
     n_classes: ClassVar[int] = 2

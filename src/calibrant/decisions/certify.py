@@ -41,23 +41,14 @@ def default_starts(target_accuracy: float) -> dict[float, float]:
 
 @dataclass(frozen=True)
 class Certificate(ShownFields):
-    """The test of every threshold.
+    """The test of every threshold; arrays have the shape (m,)."""
 
-    Attributes:
-        thresholds: Strictest first, shape (m,).
-        cases: How many cases have at least this confidence.
-        errors: How many of these are wrong.
-        levels: Error probability that was left for each test.
-        kept: Whether the accuracy at this threshold is shown to be at least the target.
-        largest_part: The largest part of the error probability that a start gets.
-    """
-
-    thresholds: NDArray[np.float64]
-    cases: NDArray[np.int64]
-    errors: NDArray[np.int64]
-    levels: NDArray[np.float64]
-    kept: NDArray[np.bool_]
-    largest_part: float
+    thresholds: NDArray[np.float64]  # strictest first
+    cases: NDArray[np.int64]  # how many cases have at least this confidence
+    errors: NDArray[np.int64]  # how many of these are wrong
+    levels: NDArray[np.float64]  # error probability that was left for each test
+    kept: NDArray[np.bool_]  # whether the accuracy at this threshold is shown to be at least the target
+    largest_part: float  # the largest part of the error probability that a start gets
 
 
 def certify(

@@ -7,14 +7,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.checks import fraction, number
+from calibrant.checks import fraction, number, positive
 from calibrant.decisions.bounds import cases_without_error, error_p_value
 from calibrant.decisions.certify import Certificate, Starts, at_least, certify, parts_of
 from calibrant.decisions.ranking import GIVEN, Score, choose_score, is_bounded
-from calibrant.decisions.risk_coverage import CostMatrix, check_costs, last_minimum
-from calibrant.decisions.rule import Evidence, GroupEvidence, RoutingRule, route_all
+from calibrant.decisions.rule import Costs, Evidence, GroupEvidence, RoutingRule, route_all
 from calibrant.decisions.shortfall import (
-    few_errors,
     most_needed,
     needed_in_clusters,
     note_kept,
@@ -47,7 +45,6 @@ def choose_threshold(
     clusters: str | None = None,
     cost_error: float | None = None,
     cost_review: float | None = None,
-    cost_matrix: CostMatrix | None = None,
     thresholds: Sequence[float] | None = None,
     starts: Starts | None = None,
     search: Literal["fixed", "split"] = "fixed",
@@ -68,51 +65,39 @@ def choose_threshold(
         predictions: Labelled held-out cases, calibrated if the rule is to decide on calibrated scores.
         target_accuracy: The accuracy to promise.
         confidence: Probability with which the promise holds.
-        per_class: Give each predicted class its own threshold, and promise the target for every class at once; each
-            class is tested at (1 - confidence) / K.
+        per_class: Give each predicted class its own threshold, and promise the target for every class at once.
         groups: Name of an extra column: promise the target for all cases and for every group by itself, with one common
-            threshold, so that nobody needs to know the group of a new case. A group with fewer cases than could ever
-            show the target is promised nothing, and the rule's note says so.
-        per_group: Name of an extra column: give each of its groups its own threshold and its own promise. The group of
-            a new case must then be known; cases of unknown groups, and of groups with too few cases to promise
-            anything, go to a person.
+            threshold. A group with fewer cases than could ever show the target is promised nothing.
+        per_group: Name of an extra column: give each of its groups its own threshold and its own promise. Cases of
+            unknown groups, and of groups with too few cases, go to a person.
         group_confidence: With `per_group`: "together" if all groups keep their promise with probability `confidence`
             (the level is divided among the groups that have enough cases), "each" if every group does by itself.
         clusters: Name of an extra column that says which cases belong together (images of one patient). The clusters
-            are then the independent draws, cases of one may depend on each other in any way, and no later cluster may
-            have more cases than the largest of these.
+            are then the independent draws, and no later cluster may have more cases than the largest of these.
         cost_error: Cost of an automated error. With `cost_review`, of the thresholds that keep the promise the cheapest
-            is taken instead of the lowest.
+            is taken instead of the lowest. A person is taken to decide rightly.
         cost_review: Cost of one review.
-        cost_matrix: Instead of `cost_error`: row y, column k is the cost of deciding k if y is true, shape (K, K).
         thresholds: Thresholds to consider, fixed in advance; None for `default_thresholds`.
         starts: Where the search may begin again, fixed in advance; None for `default_starts`.
         search: Decide on it before you look. "fixed" tests `thresholds` from `starts`. "split" spends a quarter of the
-            cases, drawn at random, to find thresholds and a start, and tests on the others: better for models whose
-            confidences are far off.
+            cases, drawn at random, to find thresholds and a start, and tests on the others.
         candidates: The same cases as other models, calibrators or scores see them, in the same order. The level is
-            divided among `predictions` and these, so that the rule that automates most may be taken;
-            `rule.candidate` is its number, 0 for `predictions`.
+            divided among `predictions` and these, and the rule that automates most is taken.
         score: How cases are ranked, see `calibrant.decisions.ranking`: None for the largest probability, the name of
             another score, a function of your own from calibrated probabilities (n, K) to n numbers, or "auto" to let
-            `choose_score` decide on the cases that find the thresholds. Any score but the largest probability has no
-            natural thresholds, so its search is "split".
+            `choose_score` decide. Any score but the largest probability is searched by "split".
         fitting: Other cases for the search "split", such as those that fitted the calibrator; None to spend a quarter.
-        reserve: Share of the level that is reserved for `rule.supported`, the highest accuracy that the cases show
-            if the target cannot be promised. Without a share that figure is exploratory.
+        reserve: Share of the level that is reserved for `rule.supported`, which is exploratory without one.
         seed: Seed of the random quarter of `search`.
 
     Returns:
-        A rule; `threshold` is None if nothing can be promised. `evidence.cases_needed` then says how many cases would
+        A rule. If nothing can be promised, `threshold` is None, `evidence.cases_needed` says how many cases would
         probably do, and `supported` what these cases show.
     """
     if (groups is not None) + (per_group is not None) + per_class > 1:
         raise invalid("groups", "be left out with per_class or per_group", "both", "Choose one of the promises.")
-    columns: dict[str, Any] = {"groups": groups, "per_group": per_group, "clusters": clusters}
-    for name, column in columns.items():
-        if not isinstance(column, str | None):
-            hint = "Put the values into a column: Predictions(..., extras={'patient': values})."
-            raise invalid(name, "name a column, which checks and the monitor need as well", "values", hint)
+    for name, column in (("groups", groups), ("per_group", per_group), ("clusters", clusters)):
+        refuse_values(name, column)
     if per_group is not None and cost_review is not None:
         raise invalid("cost_review", "be left out with per_group", cost_review)
     if group_confidence not in ("together", "each"):
@@ -126,6 +111,9 @@ def choose_threshold(
             rule = f"be predictions for the same {len(predictions)} cases, in the same order"
             raise invalid("candidates", rule, f"{len(cases)} cases with other targets")
     confidence = fraction("confidence", confidence)
+    costs = None
+    if cost_error is not None or cost_review is not None:
+        costs = positive("cost_error", cost_error), positive("cost_review", cost_review)
     wanted = _Search(
         target_accuracy=fraction("target_accuracy", target_accuracy),
         confidence=confidence,
@@ -133,7 +121,7 @@ def choose_threshold(
         per_class=per_class,
         groups=groups,
         clusters=clusters,
-        costs=(cost_error, cost_review, cost_matrix),
+        costs=costs,
         thresholds=thresholds,
         starts=starts,
         search=search,
@@ -153,6 +141,13 @@ def choose_threshold(
     return replace(rules[place], candidate=place, note=f"{rules[place].note} {paid}")
 
 
+def refuse_values(argument: str, column: Any) -> None:
+    """Refuse groups or clusters that are no name of a column."""
+    if not isinstance(column, str | None):
+        hint = "Put the values into a column: Predictions(..., extras={'patient': values})."
+        raise invalid(argument, "name a column, which checks and the monitor need as well", "values", hint)
+
+
 def _worth(rule: RoutingRule) -> float:
     """More for a rule that costs less or, without costs, automates more."""
     if rule.costs is not None:
@@ -170,7 +165,7 @@ class _Search:
     per_class: bool
     groups: str | None
     clusters: str | None
-    costs: tuple[float | None, float | None, CostMatrix | None]
+    costs: tuple[float, float] | None
     thresholds: Sequence[float] | None
     starts: Starts | None
     search: str
@@ -191,11 +186,7 @@ class _Search:
         return self.search == "split" or (self.score != "probability" and self.thresholds is None)
 
     def run(self, predictions: Predictions) -> RoutingRule:
-        """One threshold, or one for each class.
-
-        A search that splits finds score, thresholds and a start on some of the cases, or on other ones, and tests on
-        the rest, which knows nothing of that choice: for it thresholds and start are fixed in advance.
-        """
+        """One threshold, or one for each class. A search that splits tests on cases that do not know its choices."""
         if not self.splits:
             return _Tests(self, predictions).rule()
         fitting, rest, spent = self.fitting, predictions, ""
@@ -227,7 +218,7 @@ class _Search:
         largest = 0
         missing: dict[str, int | None] = {}
         for name, rows in rows_of.items():
-            cut, counts = None, Evidence.of_counts(len(rows), 0, 0)
+            cut, counts = None, Evidence(len(rows), 0, 0)
             if name in able:
                 rule = own.run(predictions.subset(rows))
                 cut, counts = rule.threshold, rule.evidence or counts
@@ -243,7 +234,7 @@ class _Search:
             group_thresholds=tuple(thresholds),
             group_evidence=tuple(groups),
             largest_cluster=largest or shared.largest_cluster,
-            evidence=Evidence.of_counts(*totals),
+            evidence=Evidence(*totals),
             costs=None,
             supported=None,
         )
@@ -284,12 +275,11 @@ class _Tests:
         if not search.per_class:
             predictions = predictions.as_right_or_wrong()
         self.search, self.predictions, self.target = search, predictions, search.target_accuracy
-        self.costs = check_costs(*search.costs, predictions)
         self.routed = route_all(predictions, search.score)
         self.ranking, self.correct = self.routed.ranking, self.routed.predicted == predictions.targets
         self.groups: dict[str, NDArray[np.int64]] = {}
         if search.groups is not None:
-            self.groups = dict(group_rows(predictions, search.groups))
+            self.groups = group_rows(predictions, search.groups)
         self.clusters = None
         if search.clusters is not None:
             self.clusters = check_clusters(predictions, search.clusters)
@@ -298,9 +288,6 @@ class _Tests:
             self.lines = [np.flatnonzero(self.routed.predicted == k) for k in range(predictions.n_classes)]
         self.level = search.level * (1.0 - search.reserve) / len(self.lines)
         self.starts = parts_of(search.starts, self.target, bounded=is_bounded(search.score))
-        self.units = np.empty(0)
-        if self.costs is not None:
-            self.units = self.costs.of_rows(predictions.targets, self.routed.predicted)
         self.fewest = cases_without_error(self.target, self.level * max(self.starts.values()))
         self.promised = {name: rows for name, rows in self.groups.items() if len(rows) >= self.fewest}
 
@@ -319,17 +306,16 @@ class _Tests:
             bounded=is_bounded(self.search.score),
         )
 
-    def pick(self, table: Certificate, rows: NDArray[np.int64]) -> float | None:
+    def pick(self, table: Certificate) -> float | None:
         """The lowest threshold that is kept or, with costs, the cheapest; None if reviewing all is the way."""
         kept = np.flatnonzero(table.kept)
         if len(kept) == 0:
             return None
         best = len(kept) - 1
-        if self.costs is not None:
-            automated = table.cases[kept]
-            change = self.costs.of_surest(automated, self.ranking[rows], self.units[rows])
-            change -= self.costs.review * automated
-            best = last_minimum(change)
+        if self.search.costs is not None:
+            error, review = self.search.costs
+            change = error * table.errors[kept] - review * table.cases[kept]
+            best = int(np.flatnonzero(change == change.min())[-1])  # of equal costs the one that automates most
             if change[best] >= 0:
                 return None
         return float(table.thresholds[kept[best]])
@@ -338,7 +324,7 @@ class _Tests:
         """The rule, its evidence and its note."""
         search, cases = self.search, self.predictions
         tables = [self.certify(line, self.promised.values()) for line in self.lines]
-        cuts = tuple(self.pick(table, line) for table, line in zip(tables, self.lines, strict=True))
+        cuts = tuple(self.pick(table) for table in tables)
         rule = RoutingRule(
             cuts[0],
             cases.n_classes,
@@ -351,27 +337,25 @@ class _Tests:
         if search.per_class:
             rule = replace(rule, threshold=None, class_thresholds=cuts)
         automate = self.ranking >= rule.thresholds[self.routed.predicted]
-        evidence = Evidence.of_counts(len(cases), int(automate.sum()), int((automate & ~self.correct).sum()))
+        evidence = Evidence(len(cases), int(automate.sum()), int((automate & ~self.correct).sum()))
         rule = replace(rule, evidence=evidence)
-        if self.costs is not None:
-            rule = replace(rule, costs=self.costs.of_rule(evidence, float(self.units[automate].sum())))
+        if search.costs is not None:
+            rule = replace(rule, costs=Costs.of_evidence(*search.costs, evidence))
         if any(table.kept.any() for table in tables):
             rule = replace(rule, note=note_kept(rule))
         else:
             rule = self._promising_nothing(rule, tables)
         if search.groups is not None:
-            counts = [
-                GroupEvidence(
-                    name,
-                    len(rows),
-                    int(automate[rows].sum()),
-                    int((automate & ~self.correct)[rows].sum()),
-                    name in self.promised,
-                )
-                for name, rows in self.groups.items()
-            ]
+            counts = []
+            for name, rows in self.groups.items():
+                inside = automate[rows]
+                errors = int((inside & ~self.correct[rows]).sum())
+                counts.append(GroupEvidence(name, len(rows), int(inside.sum()), errors, name in self.promised))
             rule = replace(rule, groups=search.groups, group_evidence=tuple(counts))
-            rule = replace(rule, note=f"{rule.note} {self._note_on_groups(rule)}")
+            failing = []
+            if not rule.automates:
+                failing = [name for name, rows in self.promised.items() if not self.certify(rows).kept.any()]
+            rule = replace(rule, note=f"{rule.note} {note_on_groups(rule, self.fewest, failing)}")
         if self.clusters is not None and search.clusters is not None:
             sizes = np.bincount(self.clusters)
             rule = replace(
@@ -386,31 +370,19 @@ class _Tests:
     def _promising_nothing(self, rule: RoutingRule, tables: list[Certificate]) -> RoutingRule:
         """The rule with what the cases support instead, and how many would do."""
         search, clusters, cases = self.search, self.clusters, len(self.correct)
-        supported = None
-        if search.score == "probability":
-            level = search.level * (search.reserve or 1.0)
-            options: dict[str, Any] = {"target_accuracy": self.target, "level": level, "reserved": search.reserve > 0}
-            supported = supported_accuracy(self.ranking, self.correct, clusters, **options)
         if clusters is not None and len(tables) == 1 and not self.promised:
             needed = needed_in_clusters(self.ranking, self.correct, clusters, tables[0], self.target)
         else:
             alone = [[self.certify(rows)] for rows in self.promised.values()]
             needed = most_needed([tables, *alone], self.target, search.confidence, cases)
-        above = [line[self.ranking[line] > max(self.starts)] for line in self.lines]
-        crowded = any(few_errors(self.ranking[r], self.correct[r], self.target, needed.judged) for r in above)
-        note = note_nothing(rule, tables[0].largest_part, cases, needed, crowded=crowded)
+        note = note_nothing(rule, tables[0].largest_part, cases, needed)
+        supported = None
+        if search.score == "probability":
+            level = search.level * (search.reserve or 1.0)
+            supported = supported_accuracy(
+                self.ranking, self.correct, clusters, target=self.target, level=level, reserved=search.reserve > 0
+            )
         if supported is not None:
             note = f"{note} {note_supported(supported)}"
-        evidence = replace(rule.evidence or Evidence.of_counts(cases, 0, 0), cases_needed=needed.cases)
+        evidence = replace(rule.evidence or Evidence(cases, 0, 0), cases_needed=needed.cases)
         return replace(rule, evidence=evidence, supported=supported, note=note)
-
-    def _note_on_groups(self, rule: RoutingRule) -> str:
-        """What the promise for groups costs, or which groups prevent it."""
-        price, failing = 0, []
-        if self.promised and rule.evidence is not None and rule.evidence.automated:
-            cut = self.pick(self.certify(self.lines[0]), self.lines[0])
-            if cut is not None:
-                price = int((self.ranking >= cut).sum()) - rule.evidence.automated
-        elif self.promised:
-            failing = [name for name, rows in self.promised.items() if not self.certify(rows).kept.any()]
-        return note_on_groups(rule, self.fewest, price, failing)

@@ -8,13 +8,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.calibration.base import Saved
 from calibrant.checks import fraction
 from calibrant.decisions.binary import BinaryRule, binary_rates, choose_binary_rule, level_of_each
 from calibrant.decisions.bounds import cases_without_error
-from calibrant.decisions.policy import LABELS_FORMAT, Policy, is_of_labels, require_digest
+from calibrant.decisions.policy import LABELS_FORMAT, Policy, is_of_labels
 from calibrant.decisions.rule import Part
 from calibrant.errors import invalid, naming
-from calibrant.files import check_format, read_json, write_with_digest
+from calibrant.files import check_format, read_json
 from calibrant.metrics import evaluate
 from calibrant.predictions import Predictions
 from calibrant.tables import Table
@@ -53,20 +54,11 @@ def cases_by_label(probabilities: Any, targets: Any, labels: Sequence[str]) -> d
     return cases
 
 
-def read_labels(
-    source: str | Path, labels: Sequence[str], *, probability: str = "p_{}", target: str = "y_{}"
-) -> dict[str, Predictions]:
-    """Read a table with two columns per label.
-
-    Args:
-        source: The file.
-        labels: Names of the labels.
-        probability: Name of the column with the probability of a label; `{}` is the label.
-        target: Name of the column with 0 or 1, likewise.
-    """
+def read_labels(source: str | Path, labels: Sequence[str]) -> dict[str, Predictions]:
+    """Read a table with the columns `p_LABEL`, a probability, and `y_LABEL`, 0 or 1, for each label."""
     probabilities, targets = [], []
     for label in labels:
-        columns = {"scores": probability.format(label), "target": target.format(label), "positive": "1"}
+        columns = {"scores": f"p_{label}", "target": f"y_{label}", "positive": "1"}
         cases = Predictions.load(source, kind="probabilities", columns=columns)
         probabilities.append(cases.probabilities[:, 1])
         targets.append(cases.targets)
@@ -93,14 +85,13 @@ def evaluate_labels(cases: LabelCases) -> Table:
 
 
 @dataclass(frozen=True, repr=False)
-class MultiLabel(Part):
+class MultiLabel(Part, Saved):
     """A rule for each label; all promises together hold with one confidence.
 
     Attributes:
         rules: Label and its rule.
         confidence: Probability with which the promises of all labels hold.
         left_out: Labels with too few cases to promise anything, which always go to a person.
-        probability, target: Names of the columns of a label in a table, as in `read_labels`.
     """
 
     _what: ClassVar[str] = "family of rules"
@@ -108,8 +99,6 @@ class MultiLabel(Part):
     rules: tuple[tuple[str, BinaryRule], ...]
     confidence: float
     left_out: tuple[str, ...] = ()
-    probability: str = "p_{}"
-    target: str = "y_{}"
 
     def __post_init__(self) -> None:
         """Refuse a family that cannot be applied."""
@@ -151,10 +140,6 @@ class MultiLabel(Part):
         each = 1.0 - (1.0 - confidence) / len(self.rules)
         return {label: rule.check(cases[label], confidence=each) for label, rule in self.rules}
 
-    def read(self, source: str | Path) -> dict[str, Predictions]:
-        """Labelled cases from a table with the columns of these rules."""
-        return read_labels(source, self.labels, probability=self.probability, target=self.target)
-
     def table_of_check(self, results: Mapping[str, dict[str, Any]]) -> Table:
         """What `check` found, one row per label."""
         rows: list[tuple[object, ...]] = []
@@ -185,18 +170,6 @@ class MultiLabel(Part):
         """Build the rules from what `to_dict` returned."""
         members, _ = check_format(content, what=cls._what, name=LABELS_FORMAT, version=_VERSION, where=where)
         return super().from_dict(members, where=where)
-
-    def save(self, path: str | Path) -> None:
-        """Write the rules as JSON with a digest."""
-        write_with_digest(path, self.to_dict())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote. A file that was changed since is refused."""
-        content = read_json(path)
-        rules = cls.from_dict(content, where=str(path))
-        require_digest(content, path)
-        return rules
 
     @classmethod
     def of_file(cls, path: str | Path | None) -> Self | None:

@@ -14,15 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration import Calibrator, fit_calibrator
+from calibrant.calibration.base import Saved
 from calibrant.calibration.temperature import temperature_share
 from calibrant.checks import whole
 from calibrant.decisions.binary import BinaryRule
-from calibrant.decisions.choose import choose_threshold
+from calibrant.decisions.choose import choose_threshold, refuse_values
 from calibrant.decisions.ranking import Score, score_name
 from calibrant.decisions.rule import Routed, RoutingRule
 from calibrant.decisions.shortlist import Shortlist
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid, naming
-from calibrant.files import check_format, content_digest, read_json, typed, write_with_digest
+from calibrant.files import check_format, content_digest, typed
 from calibrant.predictions import Kind, Origin, Predictions, require_predictions
 from calibrant.predictions.columns import as_class_names
 from calibrant.predictions.rows import Precision, logits_of, probabilities_of
@@ -37,19 +38,14 @@ _NOT_FOR_TWO = "This needs a rule of `calibrant route fit`, and the policy has o
 
 @dataclass(frozen=True)
 class Fit(ShownFields):
-    """A rule that was fitted on some cases.
+    """A rule that was fitted on some cases."""
 
-    Attributes:
-        cases: SHA-256 of their file.
-        what: Calibrator and promise, as text.
-    """
-
-    cases: str
-    what: str
+    cases: str  # SHA-256 of their file
+    what: str  # calibrator and promise, as text
 
 
 @dataclass(frozen=True, repr=False)
-class Policy(Displayed):
+class Policy(Saved, Displayed):
     """How raw scores become decisions: calibrate them, then let the rule decide.
 
     Any part may be missing. Without a calibrator the rule decides on the scores as they are; without a rule every case
@@ -192,15 +188,10 @@ class Policy(Displayed):
     def probabilities(
         self, scores: Any, kind: Kind, *, precision: Precision | None = None, first: int = 0
     ) -> NDArray[np.float64]:
-        """Check raw scores and return calibrated probabilities, (n, K) in float64.
+        """Check raw scores (n, K), columns in the order of `class_names`, and return calibrated float64 probabilities.
 
-        Every decision goes through here or through `calibrate`, which gives the same numbers.
-
-        Args:
-            scores: Shape (n, K), columns in the order of `class_names`.
-            kind: What they are.
-            precision: The type that they came in, if they are held as a wider one.
-            first: Number of the first row, for messages.
+        Every decision goes through here or through `calibrate`, which gives the same numbers. `precision` is the type
+        that scores came in, if they are held as a wider one; `first` is the number of the first row, for messages.
         """
         values, precision = self.routing.checked(scores, kind, precision, first)
         if self.calibrator is None:
@@ -249,21 +240,19 @@ class Policy(Displayed):
 
     def warn_if_seen(self, predictions: Predictions) -> None:
         """Warn if a part was fitted on these very cases, which are then no test of a promise."""
-        origin = predictions.origin
-        fitted = {"rule": self.rule, "shortlist": self.shortlist}
-        parts = [name for name, part in fitted.items() if part is not None and origin.is_file(part.fitted_on)]
-        if self.calibrator is not None and self.calibrator.provenance_.in_sample(predictions.origin):
-            parts.insert(0, "calibrator")
+        origin, parts = predictions.origin, []
+        if self.calibrator is not None and self.calibrator.provenance_.in_sample(origin):
+            parts.append("calibrator")
+        for name, part in (("rule", self.rule), ("shortlist", self.shortlist)):
+            if part is not None and origin.is_file(part.fitted_on):
+                parts.append(name)
         if parts:
-            text = f"the {' and the '.join(parts)} of this policy saw cases of {predictions.origin.path} when fitted"
+            text = f"the {' and the '.join(parts)} of this policy saw cases of {origin.path} when fitted"
             warnings.warn(f"{text}: these are no test of a promise. Use new cases.", CalibrantWarning, stacklevel=3)
 
     def refuse_calibrated(self, origin: Origin) -> None:
         """Refuse predictions that are calibrated already, as far as their origin says."""
-        calibrated = origin.calibrated_by is not None
-        if self.calibrator is not None and self.calibrator.provenance_.made is not None:
-            calibrated = calibrated or self.calibrator.provenance_.made == origin.sha256
-        if not calibrated:
+        if origin.calibrated_by is None:
             return
         where = ""
         if origin.path is not None:
@@ -288,7 +277,7 @@ class Policy(Displayed):
             part = getattr(self, name)
             content[name] = None if part is None else part.to_dict()
         if self.rule is not None:
-            content["rule"]["kind"] = _KINDS[type(self.rule)]
+            content["rule"]["kind"] = self.rule.kind
         if self.fits:
             content["fits"] = [asdict(fit) for fit in self.fits]
         return content
@@ -307,41 +296,30 @@ class Policy(Displayed):
             if file.calibrator is not None:
                 calibrator = Calibrator.from_dict(file.calibrator, where=where)
             if file.rule is not None:
-                kind = file.rule.pop("kind", None)
-                if kind not in _KINDS.values():
+                of_kind = _RULES.get(str(file.rule.pop("kind", None)))
+                if of_kind is None:
                     raise invalid(where, "be an undamaged policy", "a rule of no known kind")
-                of_kind = next(made for made, name in _KINDS.items() if name == kind)
                 rule = of_kind.from_dict(file.rule, where=where)
             if file.shortlist is not None:
                 shortlist = Shortlist.from_dict(file.shortlist, where=where)
             return cls(file.n_classes, calibrator, rule, shortlist, file.class_names, file.fits)
 
-    def save(self, path: str | Path) -> None:
-        """Write the policy as JSON with a digest."""
-        write_with_digest(path, self.to_dict())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote. A file that was changed since is refused."""
-        content = read_json(path)
-        policy = cls.from_dict(content, where=str(path))
-        require_digest(content, path)
-        return policy
-
     # -- for people ----------------------------------------------------------------------------------------------
 
     def describe(self) -> str:
         """Two sentences: how scores are calibrated and what is automated."""
-        calibration = "Scores are not calibrated."
+        sentences = ["Scores are not calibrated."]
         if self.calibrator is not None:
-            calibration = f"Scores are calibrated by {self.calibrator.describe()}."
+            sentences = [f"Scores are calibrated by {self.calibrator.describe()}."]
         if self.rule is None:
-            return f"{calibration} There is no rule, so every case goes to a person."
-        if not self.automates:
-            return f"{calibration} The rule promises nothing, so every case goes to a person."
-        if self.shortlist is None:
-            return f"{calibration} {self.rule.note}"
-        return f"{calibration} {self.rule.note} It lists classes for the cases that go to a person."
+            sentences.append("There is no rule, so every case goes to a person.")
+        elif not self.automates:
+            sentences.append("The rule promises nothing, so every case goes to a person.")
+        else:
+            sentences.append(self.rule.note)
+        if self.shortlist is not None:
+            sentences.append("It lists classes for the cases that go to a person.")
+        return " ".join(sentences)
 
     def _overview(self) -> Table:
         rows: list[tuple[object, ...]] = [("calibrator", "none")]
@@ -370,18 +348,12 @@ class _File:
     fits: tuple[Fit, ...] = ()
 
 
-_KINDS: dict[type[RoutingRule | BinaryRule], str] = {RoutingRule: "threshold", BinaryRule: "binary"}
+_RULES: dict[str, type[RoutingRule | BinaryRule]] = {rule.kind: rule for rule in (RoutingRule, BinaryRule)}
 
 
 def is_of_labels(content: Any) -> bool:
     """Whether the content of a file is rules for several labels."""
     return isinstance(content, dict) and content.get("format") == LABELS_FORMAT
-
-
-def require_digest(content: dict[str, Any], path: str | Path) -> None:
-    """Refuse the content of a file that lacks the digest of its members."""
-    if "sha256" not in content:
-        raise invalid(str(path), "have the digest that calibrant writes", "none", "Restore the file from a copy.")
 
 
 PolicyLike = Policy | str | Path
@@ -431,11 +403,8 @@ def fit_policy(
     if isinstance(calibrator, str):
         if share is None:
             share = temperature_share(len(predictions))
-        clusters = options.get("clusters")
-        if clusters is not None and not isinstance(clusters, str):
-            hint = "Put the clusters into a column: Predictions(..., extras={'patient': values})."
-            raise invalid("clusters", "name a column, so that cases of one cluster are split together", "values", hint)
-        some, rest = predictions.split(share, seed=seed, clusters=clusters)
+        refuse_values("clusters", options.get("clusters"))
+        some, rest = predictions.split(share, seed=seed, clusters=options.get("clusters"))
         calibrator = fit_calibrator(some, calibrator, seed=seed).calibrator
     stated = predictions
     if not options.get("per_class"):

@@ -19,40 +19,28 @@ from calibrant.tables import Displayed, ShownFields, Table, plain_table
 
 @dataclass(frozen=True)
 class GroupCheck(ShownFields):
-    """The check of all automated cases, of those with one predicted class, or of one group.
+    """The check of all automated cases, of those with one predicted class, or of one group."""
 
-    Attributes:
-        name: "all", the class or the group.
-        automated, errors: Automated cases, and the wrong ones of these.
-        accuracy, low, high: Share that is right, None if nothing was automated, and its interval.
-        held: False if the whole interval lies below the promised accuracy.
-    """
-
-    name: str
+    name: str  # "all", the class or the group
     automated: int
-    errors: int
-    accuracy: float | None
-    low: float
+    errors: int  # automated cases that are wrong
+    accuracy: float | None  # None if nothing was automated
+    low: float  # ends of its interval
     high: float
-    held: bool
+    held: bool  # False if the whole interval lies below the promised accuracy
 
 
 @dataclass(frozen=True, repr=False)
 class PromiseCheck(Displayed):
-    """What new cases say about a rule's promise.
+    """What new cases say about a rule's promise, with a line for each class or group that it is made for.
 
-    Attributes:
-        cases: Labelled cases.
-        target_accuracy, confidence: What was promised, and the confidence level of all intervals together.
-        groups: One line, or one for each class or group if the rule promises for each.
-        tested: False if no case is automated: then the cases say nothing about the promise.
-        held: Whether every line held: no line's interval lies wholly below the target.
-        reached: Whether every observed accuracy is at least the target; stricter than `held`, and fails by chance.
+    The promise is `held` if no line's interval lies wholly below the target, and `reached` if every observed accuracy
+    is at least the target, which fails by chance, too. It is not `tested` if no case is automated.
     """
 
     cases: int
     target_accuracy: float
-    confidence: float
+    confidence: float  # of all intervals together
     groups: tuple[GroupCheck, ...]
     tested: bool
     held: bool
@@ -157,19 +145,11 @@ def _lines(rule: RoutingRule, predictions: Predictions, predicted: NDArray[np.in
 
 @dataclass(frozen=True)
 class Verdict(ShownFields):
-    """What new cases say about the promises of a rule and of its shortlist.
-
-    Attributes:
-        cases: Labelled cases.
-        promise: About the rule; None for a rule of costs alone, which promises nothing.
-        listed: About the shortlist; None without one.
-        strict: Whether an observed accuracy below the promised one counts as broken, although that can be chance.
-    """
+    """What new cases say about the promises of a rule and of its shortlist."""
 
     cases: int
-    promise: PromiseCheck | None
-    listed: ShortlistCheck | None
-    strict: bool
+    promise: PromiseCheck | None  # None for a rule that promises nothing
+    listed: ShortlistCheck | None  # None without a shortlist
 
     @property
     def broken(self) -> list[str]:
@@ -177,11 +157,11 @@ class Verdict(ShownFields):
         sentences = []
         if self.promise is not None:
             target = self.promise.target_accuracy
-            missed = []
-            for line in self.promise.groups:
-                below = line.accuracy is not None and line.accuracy < target
-                if below and (self.strict or not line.held):
-                    missed.append(f"{line.name} {_seen(line.accuracy, line.low, line.high)}")
+            missed = [
+                f"{line.name} {_seen(line.accuracy, line.low, line.high)}"
+                for line in self.promise.groups
+                if not line.held
+            ]
             if missed:
                 sentences.append(f"the promised accuracy of {100 * target:.6g} % was not kept: {', '.join(missed)}")
         if self.listed is not None and not self.listed.held:
@@ -197,24 +177,21 @@ class Verdict(ShownFields):
             content = asdict(self.promise)
         if self.listed is not None:
             content["shortlist"] = asdict(self.listed)
-        return {**content, "strict": self.strict, "passed": not self.broken}
+        return {**content, "passed": not self.broken}
 
     def describe(self) -> str:
         """The same for a person."""
         return "\n".join(part.describe() for part in (self.promise, self.listed) if part is not None)
 
 
-def check_policy(
-    policy: Policy, predictions: Predictions, *, confidence: float = 0.95, strict: bool = False
-) -> Verdict:
+def check_policy(policy: Policy, predictions: Predictions, *, confidence: float = 0.95) -> Verdict:
     """Check what a policy promises on new labelled cases; warn if a part of it was fitted on these cases.
 
     Args:
-        policy: Its rule and, if it has one, its shortlist are checked. A rule of costs alone promises nothing and is
-            checked only through its shortlist.
+        policy: Its rule and, if it has one, its shortlist are checked. A rule without a promise is checked only through
+            its shortlist.
         predictions: Labelled cases with raw scores.
         confidence: Of the intervals. A promise counts as broken if its whole interval lies below it.
-        strict: Count the accuracy as broken already if the observed one is below it; that can be chance.
     """
     policy.warn_if_seen(predictions)
     calibrated = policy.calibrate(predictions)
@@ -224,7 +201,7 @@ def check_policy(
         promise = check_promise(rule, calibrated, confidence=confidence)
     if shortlist is not None:
         listed = check_shortlist(shortlist, calibrated, rule=rule, confidence=confidence)
-    return Verdict(len(predictions), promise, listed, strict)
+    return Verdict(len(predictions), promise, listed)
 
 
 def _seen(share: float | None, low: float, high: float) -> str:

@@ -30,17 +30,11 @@ _NUMBER = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?")
 
 @dataclass(frozen=True)
 class RouteCounts(ShownFields):
-    """How many cases a file had.
-
-    Attributes:
-        cases: Rows.
-        automated: Those that the rule automates; the others go to a person.
-        unknown_groups: Those whose group the rule does not know, if it has a threshold per group. They go to a person.
-    """
+    """How many cases a file had."""
 
     cases: int
-    automated: int
-    unknown_groups: int = 0
+    automated: int  # the others go to a person
+    unknown_groups: int = 0  # cases whose group the rule does not know, if it has a threshold per group
 
     def describe(self) -> str:
         """One sentence."""
@@ -133,7 +127,7 @@ def route_labels(rules: MultiLabel, source: str | Path, target: str | Path) -> d
     columns: dict[str, Any] = {}
     probabilities = []
     for label in rules.labels:
-        wanted = {"scores": rules.probability.format(label), "positive": "1", "target": ""}
+        wanted = {"scores": f"p_{label}", "positive": "1", "target": ""}
         blocks = list(scan(source, kind="probabilities", columns=wanted).blocks(extras=()))
         if not blocks:
             raise InvalidInput(f"{source} must have at least one row, got none.")

@@ -1,15 +1,14 @@
 """`RoutingRule`: which cases are automated and which go to a person, and the evidence for that."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import fraction, number, whole
-from calibrant.decisions.bounds import interval
+from calibrant.decisions.bounds import MOST_CASES, interval
 from calibrant.decisions.ranking import GIVEN, Score, check_score, is_bounded, rank, score_name
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import MOST_CLASSES, typed
@@ -39,11 +38,6 @@ class Part(Displayed):
     @classmethod
     def from_dict(cls, content: Any, *, where: str = "content") -> Self:
         """Build one from what `to_dict` returned. Damaged content is refused; `where` names its file."""
-        if not isinstance(content, dict):
-            raise invalid(where, f"be an undamaged {cls._what}", type(content).__name__)
-        for field in fields(cls):  # type: ignore[arg-type]
-            if field.name not in content:
-                raise invalid(where, f"be an undamaged {cls._what}", f"one without {field.name}")
         return typed(cls, content, what=cls._what, where=where)
 
     def overview_rows(self) -> list[tuple[str, object]]:
@@ -57,7 +51,7 @@ class Part(Displayed):
         )
 
     def _heading(self) -> str:
-        raise NotImplementedError
+        return f"{self.n_classes} classes"  # type: ignore[attr-defined]  # rules and shortlists have it
 
     def _overview(self) -> Table:
         rows = self.overview_rows()
@@ -82,12 +76,6 @@ class Routed(ShownFields):
     confidence: NDArray[np.float64]
     ranking: NDArray[np.float64]
 
-    @classmethod
-    def joined(cls, parts: Iterable["Routed"]) -> "Routed":
-        """The decisions of several blocks, one after the other."""
-        columns = zip(*((part.automate, part.predicted, part.confidence, part.ranking) for part in parts), strict=True)
-        return cls(*(np.concatenate(column) for column in columns))
-
     @property
     def decisions(self) -> list[str]:
         """`auto` or `review`, one per row."""
@@ -98,84 +86,58 @@ class Routed(ShownFields):
 class Evidence(ShownFields):
     """What the rule was chosen on.
 
-    Attributes:
-        cases, automated, errors: Labelled cases, those of them that the rule automates, and the wrong ones of these.
-        automation_low, automation_high: Ends of the 95 % interval of the automated share.
-        cases_needed: If nothing could be promised: about how many cases would do; 100,000,000 means that many or
-            more, None means that no number would.
+    If nothing could be promised, `cases_needed` says about how many cases would do: 100,000,000 means that many or
+    more, None means that no number would.
     """
 
     cases: int
     automated: int
-    errors: int
-    automation_low: float
-    automation_high: float
+    errors: int  # automated cases that are wrong
     cases_needed: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse counts that no cases can have."""
-        if not 0 <= self.errors <= self.automated <= self.cases or self.cases == 0:
+        if not 0 <= self.errors <= self.automated <= self.cases or not 0 < self.cases <= MOST_CASES:
             counts = f"{self.cases}, {self.automated} and {self.errors}"
             raise invalid("evidence", "count cases, automated ones and errors, each a part of the one before", counts)
-
-    @classmethod
-    def of_counts(cls, cases: int, automated: int, errors: int, cases_needed: int | None = None) -> "Evidence":
-        """Evidence with the interval of the automated share."""
-        low, high = interval(automated, cases)
-        return cls(cases, automated, errors, float(low), float(high), cases_needed)
 
 
 @dataclass(frozen=True)
 class GroupEvidence(ShownFields):
-    """What the rule was chosen on, in one group.
-
-    Attributes:
-        name: The group.
-        cases, automated, errors: As in `Evidence`.
-        promised: Whether the promise is made for this group by itself; False if it has too few cases.
-    """
+    """What the rule was chosen on, in one group."""
 
     name: str
     cases: int
     automated: int
     errors: int
-    promised: bool
+    promised: bool  # False if the group has too few cases for a promise of its own
 
 
 @dataclass(frozen=True)
 class Costs(ShownFields):
-    """Cost of an automated error and of one review, in the same unit.
+    """Cost of an automated error and of one review, in the same unit."""
 
-    Attributes:
-        error, review: Cost of an automated error (None if `matrix` is given) and of one review.
-        per_1000, per_1000_all_review: Cost of 1,000 cases like the evidence, by the rule and if a person saw all.
-        matrix: Row y, column k: cost of deciding k alone if y is true; None if `error` is given and right decisions
-            are free.
-    """
-
-    error: float | None
+    error: float
     review: float
-    per_1000: float
-    per_1000_all_review: float
-    matrix: tuple[tuple[float, ...], ...] | None = None
+    per_1000: float  # of 1,000 cases like the evidence, by the rule
+    per_1000_all_review: float  # the same if a person saw all
+
+    @classmethod
+    def of_evidence(cls, error: float, review: float, evidence: Evidence) -> "Costs":
+        """What a rule costs for 1,000 cases like its evidence."""
+        total = error * evidence.errors + review * (evidence.cases - evidence.automated)
+        return cls(error, review, 1000.0 * total / evidence.cases, 1000.0 * review)
 
 
 @dataclass(frozen=True)
 class Supported(ShownFields):
-    """What the cases show if the target cannot be promised.
+    """What the cases show if the target cannot be promised."""
 
-    Attributes:
-        accuracy, threshold: The highest lower bound of the accuracy over a fixed grid of thresholds, and where it is.
-        automated: Share of the cases that this threshold automates.
-        reserved: Whether part of the level was reserved for it, so that it is promised; otherwise it is exploratory.
-        least_review: Least share of cases that must be reviewed to reach the target, whatever the score.
-    """
-
-    accuracy: float
-    threshold: float
-    automated: float
-    reserved: bool
-    least_review: float
+    accuracy: float  # the highest lower bound over a fixed grid of thresholds
+    threshold: float  # where it is
+    automated: float  # share of the cases that this threshold automates
+    reserved: bool  # whether part of the level was reserved, so that it is promised; otherwise it is exploratory
+    least_review: float  # least share of cases that must be reviewed to reach the target, whatever the score
 
 
 @dataclass(frozen=True, repr=False)
@@ -191,9 +153,8 @@ class RoutingRule(Part):
         fitted_on: SHA-256 of the predictions file that the rule was chosen on, if it was a file.
         groups, group_evidence: Name of the column whose groups the promise is made for, each by itself, and an entry
             for each group; None for a promise for all cases together.
-        clusters: Number of clusters if cases of one cluster depend on each other; None if all are independent.
-        cluster_column: Name of the column of the clusters, which checks and the monitor need too.
-        largest_cluster: Most cases that a cluster had, and that a later one may have.
+        clusters, cluster_column, largest_cluster: Number of clusters, name of their column, and the most cases that one
+            had and a later one may have; None if all cases are independent.
         weight_column, weight_seed: Column and seed by which the cases were drawn (`sample_by_weights`); None for none.
         supported: What the cases show, if the target cannot be promised.
         candidate: Number of the candidate that was chosen; None if there was one only.
@@ -203,6 +164,7 @@ class RoutingRule(Part):
     """
 
     _what: ClassVar[str] = "routing rule"
+    kind: ClassVar[str] = "threshold"
 
     threshold: float | None
     n_classes: int
@@ -238,10 +200,10 @@ class RoutingRule(Part):
         for name in ("target_accuracy", "confidence"):
             if getattr(self, name) is not None:
                 fraction(name, getattr(self, name))
-        known = [value is not None for value in (self.clusters, self.cluster_column, self.largest_cluster)]
-        if any(known) and not all(known):
+        missing = [value is None for value in (self.clusters, self.cluster_column, self.largest_cluster)]
+        if any(missing) and not all(missing):
             rule = "be given together, or none of them"
-            raise invalid("clusters, cluster_column and largest_cluster", rule, f"{sum(known)} of them")
+            raise invalid("clusters, cluster_column and largest_cluster", rule, f"{missing.count(False)} of them")
         if self.largest_cluster is not None:
             whole("largest_cluster", self.largest_cluster, 1)
 
@@ -278,11 +240,6 @@ class RoutingRule(Part):
             return 0.0
         return self.evidence.automated / self.evidence.cases
 
-    @property
-    def review_per_1000(self) -> float:
-        """How many of 1,000 cases like the evidence go to a person."""
-        return 1000.0 * (1.0 - self.automation_rate)
-
     def route(self, probabilities: Predictions | Any) -> Routed:
         """Decide from calibrated probabilities. For raw scores, use a `Policy`, which calibrates them first.
 
@@ -301,10 +258,21 @@ class RoutingRule(Part):
         """Decide calibrated predictions that are in the rule's order of classes, block by block."""
         groups = predictions.extras.get(self.groups or "")
         if not predictions.has_all_classes:
-            return self.decide_answers(predictions.predicted, predictions.confidence, predictions.kind, groups)
-        return Routed.joined(
-            self.decide(block, None if groups is None else groups[rows]) for rows, block in predictions.chunks()
-        )
+            wanted = {"probability": "confidence", GIVEN: "score"}.get(score_name(self.score))
+            if wanted is None:
+                raise InvalidInput(
+                    f"The score {score_name(self.score)!r} of this rule needs the scores of all classes."
+                )
+            if predictions.kind != wanted:
+                got = f"these have a {predictions.kind}"
+                raise InvalidInput(f"This rule was fitted on a {wanted} of the predicted class, and {got}.")
+            predicted, confidence = predictions.predicted, predictions.confidence
+            return Routed(confidence >= self._cuts(predicted, groups), predicted, confidence, confidence)
+        parts = []
+        for rows, block in predictions.chunks():
+            parts.append(self.decide(block, None if groups is None else groups[rows]))
+        columns = zip(*((part.automate, part.predicted, part.confidence, part.ranking) for part in parts), strict=True)
+        return Routed(*(np.concatenate(column) for column in columns))
 
     def probabilities(self, scores: Any, kind: Kind) -> NDArray[np.float64]:
         """Check scores and return them as float64 probabilities, shape (n, K).
@@ -319,11 +287,7 @@ class RoutingRule(Part):
     ) -> tuple[NDArray[np.float64], Precision]:
         """Scores that are finite and, if they are probabilities, sum to 1, with the precision that they came in.
 
-        Args:
-            scores: Shape (n, K), NumPy or torch.
-            kind: What they are.
-            precision: The type that they came in, if they are held as a wider one: how well rows must sum to 1.
-            first: Number of the first row, for messages.
+        `precision` is given if they are held as a wider type; `first` is the number of the first row, for messages.
         """
         values, own_precision = as_scores(kind, scores, kind)
         precision = precision or own_precision
@@ -338,7 +302,10 @@ class RoutingRule(Part):
         """`predictions` in the order of the rule's classes. Other classes are refused."""
         require_predictions(predictions)
         if not predictions.has_all_classes:
-            return with_class_names(predictions, self.class_names)
+            # A rule that treats all classes alike knows none. Others put classes that they do not know after their own.
+            if self.class_names in (None, RIGHT_OR_WRONG, predictions.class_names):
+                return predictions
+            return predictions.recoded(self.class_names or ())
         self.check_classes(predictions.n_classes)
         return in_order_of(self.class_names, predictions, where=where)
 
@@ -361,21 +328,6 @@ class RoutingRule(Part):
         if self.score != "probability":
             ranking = rank(self.score, probabilities)
         return Routed(ranking >= self._cuts(predicted, groups), predicted, top, ranking)
-
-    def decide_answers(
-        self,
-        predicted: NDArray[np.int64],
-        confidence: NDArray[np.float64],
-        kind: Kind,
-        groups: NDArray[Any] | None = None,
-    ) -> Routed:
-        """Decide about predicted classes with a confidence, or a score that is only ranked."""
-        wanted = {"probability": "confidence", GIVEN: "score"}.get(score_name(self.score))
-        if wanted is None:
-            raise InvalidInput(f"The score {score_name(self.score)!r} of this rule needs the scores of all classes.")
-        if kind != wanted:
-            raise InvalidInput(f"This rule was fitted on a {wanted} of the predicted class, and these have a {kind}.")
-        return Routed(confidence >= self._cuts(predicted, groups), predicted, confidence, confidence)
 
     def _cuts(self, predicted: NDArray[np.int64], groups: NDArray[Any] | None) -> NDArray[np.float64]:
         """The threshold of each case. A class that a rule for each class does not know is never automated."""
@@ -406,8 +358,10 @@ class RoutingRule(Part):
             share = percent(seen.automated, seen.cases)
             rows.append(("automated", f"{seen.automated:,} of {seen.cases:,} cases ({share}), {seen.errors:,} wrong"))
         if seen is not None and self.automates:
-            low, high = 1000 * (1 - seen.automation_high), 1000 * (1 - seen.automation_low)
-            rows.append(("of 1,000 cases a person sees", f"{self.review_per_1000:.0f} ({low:.0f} to {high:.0f})"))
+            low, high = (1000 * float(share) for share in interval(seen.cases - seen.automated, seen.cases))
+            rows.append(
+                ("of 1,000 cases a person sees", f"{1000 * (1 - self.automation_rate):.0f} ({low:.0f} to {high:.0f})")
+            )
         if self.groups is not None:
             rows.append(("promised by group", self.groups))
         for group in (self.group_evidence or ())[:FEW]:
@@ -419,15 +373,12 @@ class RoutingRule(Part):
             rows.append(("cost per 1,000 cases", costs))
         return rows
 
-    def _heading(self) -> str:
-        return f"{self.n_classes} classes"
-
     def _threshold_rows(self) -> list[tuple[str, object]]:
         scored = ""
         if self.score != "probability":
             scored = f" of the score {score_name(self.score)}"
         if self.threshold is not None:
-            return [("threshold", f"{told_apart([self.threshold])[0]}{scored}")]
+            return [("threshold", f"{threshold_text(self.threshold)}{scored}")]
         named, field = self.group_thresholds, "group_thresholds"
         if self.class_thresholds is not None:
             names = names_or_numbers(self.class_names, self.n_classes)
@@ -438,7 +389,7 @@ class RoutingRule(Part):
         for name, value in named[:FEW]:
             text = "never automated"
             if value is not None:
-                text = told_apart([value])[0]
+                text = threshold_text(value)
             rows.append((f"threshold of {name}", text))
         if len(named) > FEW:
             rows.append((f"{len(named) - FEW:,} more thresholds", f"see {field}"))
@@ -453,28 +404,16 @@ def route_all(predictions: Predictions, score: Score | None = None) -> Routed:
     return RoutingRule(None, predictions.n_classes, class_names=predictions.class_names, score=score).route(predictions)
 
 
-def with_class_names(predictions: Predictions, class_names: tuple[str, ...] | None) -> Predictions:
-    """A class and a score whose classes have the numbers of a rule; predictions of all classes as they are.
+def threshold_text(threshold: float) -> str:
+    """Six decimals, or as many more as show two digits of the distance from 1.
 
-    Classes that the rule does not know come after its own. A rule that treats all classes alike knows none.
+    >>> threshold_text(0.95), threshold_text(0.99999991)
+    ('0.950000', '0.999999910')
     """
-    if predictions.has_all_classes or class_names in (None, RIGHT_OR_WRONG, predictions.class_names):
-        return predictions
-    return predictions.recoded(class_names or ())
-
-
-def told_apart(thresholds: list[float]) -> list[str]:
-    """Six decimals, or as many more as it takes to tell thresholds from each other and from 1.
-
-    >>> told_apart([0.95, 0.99999991])
-    ['0.9500000', '0.9999999']
-    """
-    distinct = {*thresholds, 1.0}
-    # 17 decimals tell any two confidences apart: the next number below 1 is 1e-16 away, and none is below 1 / K.
     digits = 6
-    while digits < 17 and len({f"{value:.{digits}f}" for value in distinct}) < len(distinct):
-        digits += 1
-    return [f"{value:.{digits}f}" for value in thresholds]
+    if threshold < 1.0:
+        digits = max(digits, 1 - math.floor(math.log10(1.0 - threshold)))
+    return f"{threshold:.{digits}f}"
 
 
 def percent(part: int, whole: int) -> str:

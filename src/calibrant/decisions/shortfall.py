@@ -1,7 +1,7 @@
 """If no threshold can be promised: what the cases support, what must be reviewed, and how many more would do."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from calibrant.decisions.bounds import (
     lower_bound,
 )
 from calibrant.decisions.certify import Certificate
-from calibrant.decisions.risk_coverage import coverage_curve
 from calibrant.decisions.rule import RoutingRule, Supported
 
 # With fewer cases than this at a threshold nothing is said about its error rate.
@@ -29,7 +28,7 @@ def supported_accuracy(
     correct: NDArray[np.bool_],
     clusters: NDArray[np.int64] | None,
     *,
-    target_accuracy: float,
+    target: float,
     level: float,
     reserved: bool,
 ) -> Supported | None:
@@ -59,7 +58,7 @@ def supported_accuracy(
             accuracy, best = bound, threshold
     if accuracy == 0.0:
         return None
-    allowed = 1.0 - target_accuracy
+    allowed = 1.0 - target
     wrong = least_share(~correct, np.ones(len(correct), dtype=np.bool_), level)
     automated = float((confidence >= best).mean())
     return Supported(accuracy, best, automated, reserved, max(0.0, (wrong - allowed) / (1.0 - allowed)))
@@ -80,19 +79,11 @@ def note_supported(supported: Supported) -> str:
     return " ".join(sentences)
 
 
-@dataclass(frozen=True)
-class Needed:
-    """How many labelled cases would do.
+class Needed(NamedTuple):
+    """How many labelled cases would do: with the error rates seen, or only with the lowest that are still possible."""
 
-    Attributes:
-        cases: None if the cases exclude the target.
-        as_seen: Whether the error rates seen are enough for that, or only the lowest that are still possible.
-        judged: How many cases a threshold must have to be judged.
-    """
-
-    cases: int | None
+    cases: int | None  # None if the cases exclude the target
     as_seen: bool
-    judged: int
 
 
 def _cases_needed(tables: list[Certificate], target: float, confidence: float, cases: int) -> Needed:
@@ -129,8 +120,8 @@ def _cases_needed(tables: list[Certificate], target: float, confidence: float, c
 
     as_seen = total(lambda errors, count: errors / count)
     if as_seen is not None:
-        return Needed(as_seen, True, judged)
-    return Needed(total(lowest), False, judged)
+        return Needed(as_seen, True)
+    return Needed(total(lowest), False)
 
 
 def most_needed(lines: list[list[Certificate]], target: float, confidence: float, cases: int) -> Needed:
@@ -158,8 +149,8 @@ def needed_in_clusters(
         errors = np.bincount(clusters[reached & ~correct], minlength=len(sizes))
         times = min(times, clusters_needed(cases, errors, 1.0 - target, int(sizes.max()), float(level)))
     if not np.isfinite(times):
-        return Needed(None, False, _JUDGED)
-    return Needed(int(min(max(np.ceil(times * len(correct)), len(correct) + 1), MOST_CASES)), True, _JUDGED)
+        return Needed(None, False)
+    return Needed(int(min(max(np.ceil(times * len(correct)), len(correct) + 1), MOST_CASES)), True)
 
 
 def _promise(rule: RoutingRule) -> str:
@@ -176,17 +167,14 @@ def note_kept(rule: RoutingRule) -> str:
     return f"What is automated has {_promise(rule)}."
 
 
-def note_nothing(rule: RoutingRule, largest_part: float, cases: int, needed: Needed, *, crowded: bool) -> str:
+def note_nothing(rule: RoutingRule, largest_part: float, cases: int, needed: Needed) -> str:
     """Why nothing is promised, and what would help."""
     start = f"No threshold can be promised: {cases} cases do not show {_promise(rule)} at any threshold."
     if needed.cases is None:
-        tested = f"{start} Errors are too frequent at every threshold that"
-        if crowded:
-            return (
-                f"{tested} is tested, but not among the most confident cases: confidences crowd near 1. "
-                "Calibrate them first, on other cases; route fit --calibrate does both."
-            )
-        return f"{tested} at least {needed.judged} cases reach: more cases will not help, a better model will."
+        return (
+            f"{start} Errors are too frequent at every threshold that is tested: more cases will not help. Calibrate "
+            "the scores on other cases first (route fit --calibrate does both), or use a better model."
+        )
     about = "About"
     if needed.cases >= MOST_CASES:
         about = "More than"
@@ -200,36 +188,21 @@ def note_nothing(rule: RoutingRule, largest_part: float, cases: int, needed: Nee
     )
 
 
-def few_errors(confidence: NDArray[np.float64], correct: NDArray[np.bool_], target: float, judged: int) -> bool:
-    """Whether the most confident of these cases, at least `judged`, have no more errors than the target allows."""
-    _, cases, errors = coverage_curve(confidence, ~correct)
-    return bool(((errors <= (1.0 - target) * cases) & (cases >= judged)).any())
+def note_on_groups(rule: RoutingRule, fewest: int, failing: list[str]) -> str:
+    """For which groups the promise is made; not for groups with fewer than `fewest` cases.
 
-
-def note_on_groups(rule: RoutingRule, fewest: int, price: int, failing: list[str]) -> str:
-    """For which groups the promise is made, for which it is not, and what that costs in automation.
-
-    Args:
-        rule: With its evidence.
-        fewest: Cases that a group needs.
-        price: How many cases more a promise for all cases together would automate.
-        failing: Groups that do not show the target at any threshold, if nothing is automated.
+    `failing` groups do not show the target at any threshold.
     """
-    groups, evidence = rule.group_evidence or (), rule.evidence
+    groups = rule.group_evidence or ()
     inside = [group.name for group in groups if group.promised]
     outside = [group.name for group in groups if not group.promised]
     sentences = []
-    if inside and evidence is not None and evidence.automated:
-        points = f"{100 * price / evidence.cases:.1f} points of automation"
-        sentences += [
-            f"It is promised for all cases and for each of {len(inside)} groups ({_listed(inside)}).",
-            f"Against a promise for all cases together that costs {points}.",
-        ]
+    if inside and rule.automates:
+        sentences.append(f"It is promised for all cases and for each of {len(inside)} groups ({_listed(inside)}).")
+    elif failing:
+        sentences.append(f"{_listed(failing)} do not show it at any threshold.")
     elif inside:
-        why = "no threshold passes in all of them"
-        if failing:
-            why = f"{_listed(failing)} do not show it at any threshold"
-        sentences.append(f"It was asked for each of {len(inside)} groups: {why}.")
+        sentences.append(f"No threshold passes in all of {len(inside)} groups ({_listed(inside)}).")
     if outside:
         sentences.append(
             f"Nothing is promised for {_listed(outside)} alone: fewer than {fewest:,} cases cannot show it; "
@@ -257,19 +230,11 @@ def note_per_group(rule: RoutingRule, shared: float, *, together: bool) -> str:
 
 
 def note_needed(small: list[str], fewest: int, missing: Mapping[str, int | None]) -> str:
-    """What groups without a promise of their own need.
-
-    Args:
-        small: Groups with fewer than `fewest` cases.
-        fewest: As many cases show the target if none is wrong.
-        missing: About how many cases each of the other groups needs, or None if more cases will not help.
-    """
+    """About how many cases each `missing` group needs (None: more will not help); `small` ones have too few at all."""
     text = ""
-    enough = {name: cases for name, cases in missing.items() if cases is not None}
-    if enough:
-        nearest = sorted(enough, key=lambda name: enough[name])
-        counts = _listed([f"{name} {enough[name]:,}" for name in nearest])
-        text = f" About this many cases would be needed in each if errors stay as rare: {counts}."
+    counts = [f"{name} {cases:,}" for name, cases in missing.items() if cases is not None]
+    if counts:
+        text = f" About this many cases would be needed in each if errors stay as rare: {_listed(counts)}."
     hopeless = [name for name, cases in missing.items() if cases is None]
     if hopeless:
         text += f" In {_listed(hopeless)} errors are too frequent: more cases will not help, a better model will."

@@ -88,11 +88,10 @@ class Shortlist(Part):
 
     def holds_true(self, predictions: Predictions) -> NDArray[np.bool_]:
         """Whether the true class of each case is listed."""
-        everyone = np.ones(len(predictions), dtype=np.bool_)
-        return np.concatenate([self._holds(*block) for block in _scores_and_targets(predictions, everyone)])
-
-    def _holds(self, scores: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return self.within(scores)[np.arange(len(scores)), targets] & (targets >= 0)
+        held = []
+        for scores, targets in _scores_and_targets(predictions, np.ones(len(predictions), dtype=np.bool_)):
+            held.append(self.within(scores)[np.arange(len(scores)), targets] & (targets >= 0))
+        return np.concatenate(held)
 
     def names(self, scores: NDArray[np.float64], called: NDArray[Any] | None = None) -> list[list[str]]:
         """The listed classes of each row by name, best first. With the scores of `candidates` pass their names."""
@@ -130,9 +129,6 @@ class Shortlist(Part):
             ("true class not listed", f"{self.missed:,}"),
             ("mean length", f"{self.mean_length:.2f}"),
         ]
-
-    def _heading(self) -> str:
-        return f"{self.n_classes} classes"
 
 
 def best_first(listed: NDArray[np.bool_], scores: NDArray[np.float64]) -> list[list[int]]:
@@ -213,24 +209,16 @@ def choose_shortlist(
 
 @dataclass(frozen=True)
 class ShortlistCheck(ShownFields):
-    """What new cases say about a shortlist's promise.
+    """What new cases say about a shortlist's promise."""
 
-    Attributes:
-        coverage: The promised share.
-        cases, missed: Labelled cases that go to a person, and those of them whose true class is off the list.
-        covered, low, high: Share of them whose true class is listed, None without cases, and its interval.
-        mean_length: Mean number of classes listed.
-        held: False if the whole interval lies below the promised share.
-    """
-
-    coverage: float
-    cases: int
-    missed: int
-    covered: float | None
-    low: float
+    coverage: float  # the promised share
+    cases: int  # labelled cases that go to a person
+    missed: int  # those of them whose true class is off the list
+    covered: float | None  # share of them whose true class is listed; None without cases
+    low: float  # ends of its interval
     high: float
-    mean_length: float
-    held: bool
+    mean_length: float  # mean number of classes listed
+    held: bool  # False if the whole interval lies below the promised share
 
     def describe(self) -> str:
         """Whether the promise held for new cases that went to a person."""
@@ -282,9 +270,9 @@ def _least_of_candidates(predictions: Predictions, scores: NDArray[np.float64], 
 def _evidence(shortlist: Shortlist, predictions: Predictions) -> tuple[int, int, float]:
     """Cases that go to a person, how many of them miss their true class, and the mean length of their lists."""
     reviewed = ~shortlist.reader().decide_all(predictions).automate
-    cases, missed, length = int(reviewed.sum()), 0, 0
-    for scores, targets in _scores_and_targets(predictions, reviewed):
-        missed += int((~shortlist._holds(scores, targets)).sum())  # noqa: SLF001 (the same module)
+    cases, length = int(reviewed.sum()), 0
+    missed = int((~shortlist.holds_true(predictions))[reviewed].sum())
+    for scores, _ in _scores_and_targets(predictions, reviewed):
         length += int(shortlist.within(scores).sum())
     return cases, missed, length / max(cases, 1)
 

@@ -90,17 +90,12 @@ class Contents:
 
     def to_text(self) -> str:
         """As JSON, for the metadata of a file."""
-        policy = self.policy.to_dict()
-        if policy["calibrator"] is not None:
-            # Without what it was applied to: equal calibrators then make equal files.
-            for name in ("applied_to", "made"):
-                policy["calibrator"].pop(name, None)
         content = {
             "format": _FORMAT,
             "inputs": [asdict(spec) for spec in self.inputs],
             "network": self.network,
             "kind": self.kind,
-            "policy": policy,
+            "policy": self.policy.to_dict(),
         }
         return json.dumps(content, allow_nan=False)
 

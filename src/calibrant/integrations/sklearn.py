@@ -24,8 +24,6 @@ from calibrant.errors import invalid
 from calibrant.predictions import Kind, Predictions
 
 _FEWEST = 2  # classes, and folds
-# A decision function has any unit: on raw columns the temperature of a perceptron is 200,000.
-_ANY_UNIT = (1e-9, 1e9)
 
 
 class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # untyped
@@ -161,7 +159,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         # No prior: these are not the logits of a network, and a decision function has any unit.
         scaling = TemperatureScaling(prior_scale=None)
         if kind == "logits":
-            scaling = TemperatureScaling(bounds=_ANY_UNIT, prior_scale=None)
+            scaling = TemperatureScaling(prior_scale=None)
         return scaling.fit(self.predictions_, weights=weights)
 
     def _estimator(self) -> Any:

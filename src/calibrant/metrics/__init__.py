@@ -27,7 +27,7 @@ from calibrant.metrics.functions import (
 from calibrant.metrics.metric import METRICS, Chunk, Metric, register_metric, unregister_metric
 from calibrant.metrics.model_comparison import Comparison, compare
 from calibrant.metrics.partitioned import evaluate_parts
-from calibrant.metrics.subgroups import compare_groups, evaluate_classes, evaluate_groups, split_groups
+from calibrant.metrics.subgroups import evaluate_classes, evaluate_groups, split_groups
 
 __all__ = [
     "METRICS",
@@ -45,7 +45,6 @@ __all__ = [
     "brier_score",
     "classwise_calibration_error",
     "compare",
-    "compare_groups",
     "confident_set",
     "debiased_calibration_error",
     "equal_mass_calibration_error",

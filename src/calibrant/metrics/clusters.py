@@ -89,7 +89,7 @@ class Sample:
         self,
         estimate: Callable[[Floats], Estimates],
         values: Mapping[str, float | None],
-        scales: Mapping[str, "Scale"],
+        scales: Mapping[str, str],
     ) -> dict[str, Interval]:
         """Name to interval, for metrics with a scale; those at its end or with few useful draws are left out."""
         count, generator = int(self.clusters.max()) + 1, np.random.default_rng(self.seed)
@@ -110,19 +110,17 @@ class Sample:
             freedom = shares.sum() ** 2 / (shares**2).sum()
             student = float(stdtrit(max(freedom, 1.0), 0.5 + self.level / 2.0))
             centre, error = values[name], base[name][1]
-            middle = None if centre is None else scales[name].move(centre, error)
+            middle = None if centre is None else _on_scale(scales[name], centre, error)
             if middle is not None and 2 * len(own) >= self.n_resamples:
                 low = float(np.quantile(own, (1.0 - self.level) / 2.0, method="lower"))
                 high = float(np.quantile(own, (1.0 + self.level) / 2.0, method="higher"))
-                back = scales[name].back
-                intervals[name] = (
-                    back(middle[0] - max(high, student) * error),
-                    back(middle[0] - min(low, -student) * error),
-                )
+                back = _SCALES[scales[name]][2]
+                ends = middle[0] - max(high, student) * error, middle[0] - min(low, -student) * error
+                intervals[name] = float(back(ends[0])), float(back(ends[1]))
         return intervals
 
     def _errors(
-        self, estimates: Estimates, weights: Floats, copies: Floats, scales: Mapping[str, "Scale"]
+        self, estimates: Estimates, weights: Floats, copies: Floats, scales: Mapping[str, str]
     ) -> dict[str, tuple[float, float]]:
         """Value and standard error of each metric on its scale; a cluster that was drawn twice is two clusters."""
         errors = {}
@@ -130,37 +128,31 @@ class Sample:
             if name in scales:
                 sums = np.bincount(self.clusters, weights * influence, len(copies))
                 error = float(np.sqrt((sums**2 / np.maximum(copies, 1.0)).sum()))
-                moved = scales[name].move(value, error)
+                moved = _on_scale(scales[name], value, error)
                 if moved is not None:
                     errors[name] = moved
         return errors
 
 
-@dataclass(frozen=True)
-class Scale:
-    """A scale on which the distribution of a metric is more even, and whose ends are never crossed."""
-
-    to: Callable[[float], float]
-    slope: Callable[[float], float]
-    back: Callable[[float], float]
-
-    def move(self, value: float, error: float) -> tuple[float, float] | None:
-        """Value and standard error on the scale; None at its ends, and if no row shows any spread."""
-        # A smaller error is that of rounding.
-        if not (np.isfinite(value) and np.isfinite(error) and error > 1e-12):
-            return None
-        with np.errstate(divide="ignore"):
-            moved, own = float(self.to(value)), float(self.slope(value)) * error
-        return (moved, own) if np.isfinite(moved) and np.isfinite(own) else None
-
-
-SCALES = {
-    "plain": Scale(lambda x: x, lambda _: 1.0, lambda x: x),
-    "log": Scale(lambda x: float(np.log(x)), lambda x: float(1.0 / np.float64(x)), lambda x: float(np.exp(x))),
-    "logit": Scale(
-        lambda x: float(logit(x)), lambda x: float(1.0 / np.float64(x * (1.0 - x))), lambda x: float(expit(x))
-    ),
+# Scales on which the distribution of a metric is more even, and whose ends are never crossed: there, slope, and back.
+_SCALES: dict[str, tuple[Callable[[Any], Any], ...]] = {
+    "plain": (np.positive, np.ones_like, np.positive),
+    "log": (np.log, np.reciprocal, np.exp),
+    "logit": (logit, lambda x: 1.0 / (x * (1.0 - x)), expit),
 }
+
+
+def _on_scale(scale: str, value: float, error: float) -> tuple[float, float] | None:
+    """Value and standard error on a scale; None at its ends, and if no row shows any spread."""
+    # A smaller error is that of rounding.
+    if not (np.isfinite(value) and np.isfinite(error) and error > 1e-12):
+        return None
+    there, slope, _ = _SCALES[scale]
+    with np.errstate(divide="ignore"):
+        moved, spread = float(there(np.float64(value))), float(slope(np.float64(value))) * error
+    if not (np.isfinite(moved) and np.isfinite(spread)):
+        return None
+    return moved, spread
 
 
 class Influence:
@@ -208,10 +200,10 @@ def clustered_intervals(predictions: Predictions, sample: Sample, evaluation: Ev
         if sample.weights[inside].sum() > 0:
             intervals[set_metric("accuracy", limit)] = sample.share(predictions.correct, inside)
     families = sample.measurable(predictions)
-    scales = {}
+    scales: dict[str, str] = {}
     for metric in METRICS.values():
         if metric.family in families and not metric.no_interval:
-            scales[metric.name] = SCALES[metric.scale]
+            scales[metric.name] = metric.scale
     intervals |= sample.studentised(Influence(predictions), values, scales)
     return {name: intervals[name] for name in values if name in intervals}
 
@@ -235,7 +227,7 @@ def clustered_differences(
     for name in names:
         one, other = first[name], second[name]
         gaps[name] = None if one is None or other is None else other - one
-    scales = {name: SCALES["plain"] for name in names if not METRICS[name].no_interval}
+    scales = {name: "plain" for name in names if not METRICS[name].no_interval}
     intervals = sample.studentised(between, gaps, scales)
     everyone = np.ones(len(a), dtype=np.bool_)
     for limit in (row.threshold for row in evaluations[0].thresholds):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction, whole
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.errors import did_you_mean, invalid
 from calibrant.files import typed
 from calibrant.metrics.binning import Floats, bin_edges, check_bins, edge_precision, rounded
 from calibrant.metrics.confidences import Confidences, RowConfidences
@@ -45,28 +45,19 @@ NO_INTERVALS = (
 
 @dataclass(frozen=True)
 class ConfidentSet(ShownFields):
-    """The paper's high-confidence set S: the rows with confidence >= threshold.
-
-    Attributes:
-        threshold: Least confidence of the set.
-        share: Their part of all rows, |S| / n.
-        accuracy: Share of them that are right; None if there are none.
-        ece: Their ECE over equal-width bins on [0, 1], as in the paper; None if there are none. For a threshold in the
-            last bin that is |accuracy - mean confidence|.
-        ece_inside: Their ECE over equal-width bins on [threshold, 1]; None if there are none.
-    """
+    """The paper's high-confidence set S: the rows with confidence >= threshold. None: there are none."""
 
     threshold: float
-    share: float
+    share: float  # of all rows: |S| / n
     accuracy: float | None
-    ece: float | None
-    ece_inside: float | None
+    ece: float | None  # over equal-width bins on [0, 1], as in the paper
+    ece_inside: float | None  # over equal-width bins on [threshold, 1]
 
 
 def is_confident(predictions: Predictions, threshold: float) -> NDArray[np.bool_]:
     """Which rows have confidence >= threshold, threshold rounded to the precision of the confidences."""
     require_predictions(predictions)
-    limit = rounded(np.asarray([_check_threshold(threshold)]), edge_precision(predictions))
+    limit = rounded(np.asarray([fraction("threshold", threshold, ends=True)]), edge_precision(predictions))
     return np.asarray(predictions.confidence >= limit[0])
 
 
@@ -82,7 +73,7 @@ def confident_set(
     >>> confident_set(Predictions.from_probabilities([[0.98, 0.02], [0.6, 0.4]], [0, 1])).share
     0.5
     """
-    return _set_above(confidences_of(predictions, n_bins, weights), _check_threshold(threshold))
+    return _set_above(confidences_of(predictions, n_bins, weights), fraction("threshold", threshold, ends=True))
 
 
 def _set_above(confidences: Confidences, threshold: float) -> ConfidentSet:
@@ -92,19 +83,15 @@ def _set_above(confidences: Confidences, threshold: float) -> ConfidentSet:
     return ConfidentSet(float(threshold), **values)  # type: ignore[arg-type] # a share is always defined
 
 
-def without_infinity(content: Mapping[str, Any]) -> dict[str, Any]:
+def without_infinity(content: Any) -> Any:
     """Plain values for JSON: numbers that are not finite become None."""
-    return {name: _finite(value) for name, value in content.items()}
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return without_infinity(value)
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(content, Mapping):
+        return {name: without_infinity(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [without_infinity(value) for value in content]
+    if isinstance(content, float) and not math.isfinite(content):
         return None
-    return value
+    return content
 
 
 class Result(Displayed):
@@ -179,13 +166,14 @@ class Evaluation(Result):
             content |= {"intervals": self.intervals, "level": self.level}
         if self.balanced_error is not None:
             content["balanced_error"] = self.balanced_error
-        return without_infinity(content)
+        finite: dict[str, Any] = without_infinity(content)
+        return finite
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Build an evaluation from what `to_dict` returned."""
         try:
-            own = dict(content)
+            own: dict[str, Any] = dict(content)
             own["n_classes"] = own.pop("classes")
             own["metrics"] = {name: own.pop(name) for name in METRICS if name in own}
             if own["metrics"]["nll"] is None and own["metrics"]["brier"] is not None:
@@ -198,18 +186,9 @@ class Evaluation(Result):
                 for name, (low, high) in own["intervals"].items():
                     intervals[name] = (math.inf if low is None else low, math.inf if high is None else high)
                 own["intervals"] = intervals
-            evaluation = typed(cls, own, what="evaluation", where="content")
-        except InvalidInput:
-            raise
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise invalid("content", "be what Evaluation.to_dict gave", f"something else ({error})") from error
-        may_miss = {"auroc"}
-        if evaluation.metrics["nll"] is None:
-            may_miss |= {name for name, metric in METRICS.items() if metric.all_classes}
-        undefined = [name for name, value in evaluation.metrics.items() if value is None and name not in may_miss]
-        if undefined:
-            raise invalid("content", "be an undamaged evaluation", f"no value of {undefined[0]}")
-        return evaluation
+        return typed(cls, own, what="evaluation", where="content")
 
     def _overview(self) -> Table:
         return self._table(main=False)
@@ -247,7 +226,7 @@ class Evaluation(Result):
         text = metric.number(self.values()[name])
         if ends is None:
             return text
-        return f"{text}\n{' to '.join(metric.number(end) for end in ends)}"
+        return f"{text}\n{metric.interval(ends)}"
 
 
 def _why_no_interval(name: str) -> str:
@@ -277,7 +256,7 @@ def evaluations_table(evaluations: Mapping[str, Evaluation]) -> str:
 
 @dataclass
 class Sums:
-    """What rows add to an evaluation, which adds up over parts: sums of metrics, and rows and errors of each class."""
+    """What rows add to an evaluation: sums of metrics, and rows and errors of each class."""
 
     rows: int
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -417,15 +396,11 @@ def evaluate(
     return replace(evaluation, intervals=clustered_intervals(predictions, sample, evaluation), level=level)
 
 
-def _check_threshold(threshold: float) -> float:
-    return fraction("thresholds", threshold, ends=True)
-
-
 def check_thresholds(thresholds: Any) -> list[float]:
     """The limits of high-confidence sets, each in range."""
     if not isinstance(thresholds, Iterable):
         raise invalid("thresholds", "be a sequence of numbers", repr(thresholds), "One is written (0.95,).")
-    return [_check_threshold(each) for each in thresholds]
+    return [fraction("thresholds", each, ends=True) for each in thresholds]
 
 
 def check_resamples(n_resamples: int, level: float, seed: int = 0) -> None:
@@ -438,11 +413,7 @@ def check_resamples(n_resamples: int, level: float, seed: int = 0) -> None:
 
 
 def default_resamples(predictions: Predictions) -> int:
-    """Draws behind intervals that nobody asked for: 200 up to 100,000 rows, which take 2.3 s of computing; else none.
-
-    >>> default_resamples(Predictions.from_probabilities([[0.98, 0.02]], [0]))
-    200
-    """
+    """Draws behind intervals that nobody asked for: 200 up to 100,000 rows, which take 2.3 s of computing; else 0."""
     if len(predictions) > MOST_ROWS_BY_DEFAULT:
         return 0
     return 200

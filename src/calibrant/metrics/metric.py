@@ -5,9 +5,8 @@ The built-in metrics are listed in `calibrant.metrics.functions`. `register_metr
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,6 @@ Family = Literal["mean", "share", "calibration", "ranking", "table"]
 Influence = Callable[[Floats, Floats], tuple[float, Floats, Floats]]
 FEWEST_WRONG = {"mean": 3, "ranking": 10}
 """With fewer wrong rows, or right ones, no interval of such a metric holds the truth often enough."""
-_FAMILIES = ("mean", "share", "calibration", "ranking", "table")
 # Names in an `Evaluation` that are no metrics.
 _TAKEN = {"n", "classes", "n_classes", "n_bins", "metrics", "noise_floor", "noise_floor_95", "thresholds", "intervals"}
 _TAKEN |= {"level", "balanced_error", "rounding", "values", "table"}
@@ -124,8 +122,8 @@ class Metric(ShownFields):
             raise invalid("name", "be a Python name that no other value of an evaluation has", repr(self.name))
         if self.better not in ("higher", "lower", None):
             raise invalid("better", "be 'higher', 'lower' or None", repr(self.better))
-        if self.family not in _FAMILIES:
-            raise invalid("family", f"be one of {', '.join(_FAMILIES)}", repr(self.family))
+        if self.family not in get_args(Family):
+            raise invalid("family", f"be one of {', '.join(get_args(Family))}", repr(self.family))
         if self.family == "table" and (self.finish is None or not self.no_interval):
             raise invalid("finish and no_interval", "be given for a metric of the family 'table'", "none")
 
@@ -212,11 +210,7 @@ def set_metric(metric: str, threshold: float) -> str:
 
 
 def higher_is_better(name: str) -> bool:
-    """Whether a metric is better if it is higher.
-
-    >>> higher_is_better("share@0.95"), higher_is_better("ece")
-    (True, False)
-    """
+    """Whether a metric is better if it is higher."""
     return definition(name).better == "higher"
 
 
@@ -226,8 +220,7 @@ def label(name: str) -> str:
     text = definition(name).label
     if not threshold:
         return text
-    # Decimal: 100 * 0.07 is not 7, and six digits may not distinguish two thresholds.
-    return text.format(f"{(100 * Decimal(threshold)).normalize():f}")
+    return text.format(f"{100 * float(threshold):.12g}")
 
 
 def row_values(predictions: Predictions, *families: Family) -> dict[str, Floats]:

@@ -36,21 +36,14 @@ _ENOUGH_FOR_AN_INTERVAL = 200
 class Difference(ShownFields):
     """One metric of two models.
 
-    Attributes:
-        name: Flat name as in `Evaluation.values`.
-        a: Value of the first model; None if it is not defined.
-        b: Value of the second.
-        difference: b - a.
-        interval: Interval of the difference; None if it is not defined, for calibration errors, and for accuracies in
-            sets of fewer than 200 rows.
-        verdict: What b is compared with a: "better" or "worse" if a difference of 0 is not plausible, else "cannot
-            tell".
+    The interval is None for calibration errors and for accuracies in sets of fewer than 200 rows. The verdict says what
+    b is, compared with a: "better" or "worse" if a difference of 0 is not plausible, else "cannot tell".
     """
 
-    name: str
-    a: float | None
+    name: str  # as in `Evaluation.values`
+    a: float | None  # None if it is not defined
     b: float | None
-    difference: float | None
+    difference: float | None  # b - a
     interval: Interval | None
     verdict: Verdict
 
@@ -74,7 +67,8 @@ class Comparison(Result):
         """Plain values for JSON; what is infinite becomes None."""
         content = asdict(self)
         content["resamples"] = content.pop("n_resamples")
-        return without_infinity(content)
+        finite: dict[str, Any] = without_infinity(content)
+        return finite
 
     def _overview(self) -> Table:
         return self._table(main=False)

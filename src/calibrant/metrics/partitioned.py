@@ -6,7 +6,6 @@ the rounding of float64 additions in another order.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,22 +21,6 @@ from calibrant.metrics.evaluation import Evaluation, Sums, check_thresholds, fin
 from calibrant.metrics.functions import NoiseBin, noise_bins, simulate_noise
 from calibrant.predictions import Kind, Predictions, Scan, scan
 from calibrant.scale import Executor, map_parts
-
-
-@dataclass
-class _PartialSums:
-    """What some rows add to an evaluation; `keys` hold their confidence and correctness, as `sort_keys` returns it."""
-
-    sums: Sums
-    noise: list[NoiseBin]
-    keys: list[NDArray[Any]]
-
-    def add(self, other: "_PartialSums") -> None:
-        """Add the rows that follow."""
-        self.sums += other.sums
-        self.keys += other.keys
-        for here, there in zip(self.noise, other.noise, strict=True):
-            here.merge(there)
 
 
 def evaluate_parts(
@@ -73,22 +56,23 @@ def evaluate_parts(
         raise InvalidInput(f"{source} must have at least one row, got none.")
     if executor is not None:
         executor.check_shared(*(Path(part.where) for part in (parts[0], parts[-1])))
-    total: _PartialSums | None = None
-    for part in map_parts(partial(_read_part, n_bins=n_bins), parts, executor):
-        if total is None:
-            total = part
-        else:
-            total.add(part)
-    assert total is not None
-    ranked = Ranked.of_keys(np.concatenate(total.keys))
+    results = iter(map_parts(partial(_read_part, n_bins=n_bins), parts, executor))
+    sums, noise, first_keys = next(results)
+    keys = [first_keys]
+    for more_sums, more_noise, more_keys in results:
+        sums += more_sums
+        keys.append(more_keys)
+        for here, there in zip(noise, more_noise, strict=True):
+            here.merge(there)
+    ranked = Ranked.of_keys(np.concatenate(keys))
     # Confidences of logits come from a softmax in float64.
     precision = opened.precision if opened.kind != "logits" else "float64"
-    return finish(total.sums, Confidences(ranked, n_bins, precision), limits, simulate_noise(total.noise, seed=seed))
+    return finish(sums, Confidences(ranked, n_bins, precision), limits, simulate_noise(noise, seed=seed))
 
 
-def _read_part(part: Scan, *, n_bins: int) -> _PartialSums:
-    """What the rows of a part add."""
+def _read_part(part: Scan, *, n_bins: int) -> tuple[Sums, list[NoiseBin], NDArray[Any]]:
+    """What the rows of a part add: sums, bins of the noise floor, and confidence and correctness as `sort_keys`."""
     with naming(part.where):
         sums, rows = read_sums(Predictions.of_scan(part, mmap=part.is_large), n_bins)
     confidence = rows.confidence.astype("float32" if rows.precision == "float32" else "float64", copy=False)
-    return _PartialSums(sums, noise_bins(confidence, n_bins, rows.precision), [sort_keys(confidence, rows.correct)])
+    return sums, noise_bins(confidence, n_bins, rows.precision), sort_keys(confidence, rows.correct)

@@ -1,7 +1,7 @@
 """Metrics of each group and of each class: what an average over all rows hides."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from calibrant.errors import invalid, printable
 from calibrant.metrics.evaluation import Evaluation, Result, evaluate
 from calibrant.metrics.functions import class_gap_sums
 from calibrant.metrics.metric import Groups, Weights, check_weights, column_of, definition, higher_is_better, label
-from calibrant.metrics.model_comparison import Comparison, compare
 from calibrant.predictions import Predictions, names_or_numbers
 from calibrant.tables import FEW, UNLIMITED, Displayed, ShownFields, Table
 
@@ -43,13 +42,10 @@ def split_groups(predictions: Predictions, groups: Groups) -> dict[str, Predicti
 
 @dataclass(frozen=True, repr=False)
 class GroupedEvaluation(Result):
-    """All metrics of every group.
+    """All metrics of all cases together and of every group.
 
-    Attributes:
-        overall: Of all cases together.
-        groups: Group to its metrics. Intervals are at the level 1 - (1 - level) / G for G groups, so that for each
-            metric all of them hold at once with probability `level` (Bonferroni).
-        level: That probability; None without intervals.
+    Intervals of G groups are at the level 1 - (1 - level) / G, so that for each metric all of them hold at once with
+    probability `level` (Bonferroni). Without intervals `level` is None.
     """
 
     overall: Evaluation
@@ -88,7 +84,7 @@ class GroupedEvaluation(Result):
 
     def table(self) -> str:
         """A table for people, in percent: one row for each group."""
-        lines = [self._table(Evaluation.with_interval, count="").terminal(width=UNLIMITED)]
+        lines = [replace(self._overview(), title="").terminal(width=UNLIMITED)]
         lines.append(f"Worst by test error: {printable(str(self.worst()))}.")
         if self.level is not None:
             apart = ", ".join(map(printable, self.stand_out())) or "none"
@@ -99,18 +95,12 @@ class GroupedEvaluation(Result):
         return "\n".join(lines)
 
     def _overview(self) -> Table:
-        def value(result: Evaluation, name: str) -> str:
-            return definition(name).number(result.values()[name])
-
-        title = f"{len(self.groups)} groups, worst by test error: {self.worst()}"
-        return self._table(value, count=",", title=title)
-
-    def _table(self, cell: Callable[[Evaluation, str], str], *, count: str, title: str = "") -> Table:
         """One row for each group, all rows first, and a column for each main metric."""
         shown = [name for name in self.overall.values() if definition(name).main]
         rows = []
         for group, result in {"all": self.overall, **self.groups}.items():
-            rows.append((group, f"{result.n:{count}}", *(cell(result, name) for name in shown)))
+            rows.append((group, f"{result.n:,}", *(result.with_interval(name) for name in shown)))
+        title = f"{len(self.groups)} groups, worst by test error: {self.worst()}"
         return Table(title, rows, ("group", "rows", *map(label, shown)))
 
 
@@ -134,74 +124,33 @@ def evaluate_groups(
     settings |= {"n_resamples": n_resamples}
     overall = evaluate(predictions, level=level, **settings)
     inner = 1.0 - (1.0 - level) / len(rows)
-    evaluations = {
-        name: evaluate(predictions.subset(own), level=inner, **_of_rows(settings, own)) for name, own in rows.items()
-    }
+    evaluations = {}
+    for name, own in rows.items():
+        of_group = dict(settings)
+        for argument in ("weights", "clusters"):
+            if settings.get(argument) is not None and not isinstance(settings[argument], str):
+                of_group[argument] = as_array(argument, settings[argument])[own]
+        evaluations[name] = evaluate(predictions.subset(own), level=inner, **of_group)
     return GroupedEvaluation(overall, evaluations, level if n_resamples else None)
-
-
-def compare_groups(
-    a: Predictions, b: Predictions, groups: Groups, *, level: float = 0.95, **settings: Any
-) -> dict[str, Comparison]:
-    """Compare two models on the same rows in each group; "better" and "worse" hold for all groups at once.
-
-    Args:
-        a: The first model.
-        b: The second.
-        groups: Name of an extra column of `a`, or one value for each row.
-        level: Probability with which the intervals of all groups hold at once, metric by metric (Bonferroni).
-        settings: As `compare` takes them.
-    """
-    rows = group_rows(a, groups)
-    if len(b) != len(a):
-        raise invalid("b", f"have the {len(a)} rows of a", len(b))
-    inner = 1.0 - (1.0 - level) / len(rows)
-    return {
-        name: compare(a.subset(own), b.subset(own), level=inner, **_of_rows(settings, own))
-        for name, own in rows.items()
-    }
-
-
-def _of_rows(settings: Mapping[str, Any], rows: NDArray[np.int64]) -> dict[str, Any]:
-    """The settings for some of the rows: weights and clusters that are no names of columns have one value per row."""
-    own = dict(settings)
-    for name in ("weights", "clusters"):
-        if own.get(name) is not None and not isinstance(own[name], str):
-            own[name] = as_array(name, own[name])[rows]
-    return own
 
 
 @dataclass(frozen=True)
 class ClassMetrics(ShownFields):
-    """One class.
+    """One class."""
 
-    Attributes:
-        name: Its name, or its number as text.
-        n: Rows of this class.
-        error: Share of these rows that are predicted as another class; None without rows, or without weight on them.
-        predicted: Rows that are predicted as this class.
-        gap: Mean probability of this class minus its share, over all rows; above 0: predicted too often.
-        ece: Calibration error of this class's probability against all others.
-    """
-
-    name: str
-    n: int
-    error: float | None
-    predicted: int
-    gap: float
-    ece: float
+    name: str  # or its number as text
+    n: int  # rows of this class
+    error: float | None  # share of these rows that are predicted as another class; None without rows or weight
+    predicted: int  # rows that are predicted as this class
+    gap: float  # mean probability of this class minus its share, over all rows; above 0: predicted too often
+    ece: float  # calibration error of this class's probability against all others
 
 
 @dataclass(frozen=True, repr=False)
 class ClassEvaluation(Displayed):
-    """All classes.
+    """All classes in the order of the labels."""
 
-    Attributes:
-        balanced_error: Mean error of the classes that have rows: each class counts as much as any other.
-        classes: In the order of the labels.
-    """
-
-    balanced_error: float
+    balanced_error: float  # mean error of the classes that have rows: each counts as much as any other
     classes: tuple[ClassMetrics, ...]
 
     @property
