@@ -15,6 +15,7 @@ from calibrant.own_code import (
     is_own,
     load,
     own_code_at_work,
+    remember,
     require,
     trust,
     trust_named,
@@ -172,11 +173,17 @@ def test_a_store_that_cannot_be_written_or_read_is_no_fault(tmp_path, monkeypatc
     assert load("my_unstored:twice")(2) == 4
 
 
-def test_what_is_no_digest_is_not_read(tmp_path, monkeypatch):
+def test_what_is_no_digest_is_neither_stored_nor_read(tmp_path, monkeypatch):
     monkeypatch.setenv("CALIBRANT_STATE", str(tmp_path))
-    lines = [b"\xff\xfe", b"a" * 63 + b" mine", b"d" * 64, b"b" * 64 + b" mine", b"c" * 64 + b" a..b", b""]
+    for text in ("", "abc", "A" * 64, "../" * 30):
+        remember("mine", text)
+    for name in ("", "two words", "a..b", "line\nend"):
+        remember(name, "a" * 64)
+    assert not (tmp_path / "trusted_code.txt").exists()
+    lines = [b"\xff\xfe", b"a" * 63 + b" mine", b"d" * 64, b"b" * 64 + b" mine", b""]
     (tmp_path / "trusted_code.txt").write_bytes(b"\n".join(lines))
-    assert own_code._remembered() == {("mine", "b" * 64)}
+    remember("pkg.mine", "c" * 64)
+    assert own_code._remembered() == {("mine", "b" * 64), ("pkg.mine", "c" * 64)}
 
 
 def test_trust_is_of_a_name_and_a_content_together(own_module, tmp_path):
@@ -243,7 +250,7 @@ def test_a_folder_without_code_of_its_own_needs_no_trust(tmp_path, own_module):
     own_module("my_known", CODE)
     (tmp_path / "my_folder").mkdir()
     (tmp_path / "my_folder" / "inner.py").write_text(CODE)
-    trust("my_folder.inner")
+    remember("my_folder.inner", digest("my_folder.inner"))
     assert load("my_folder.inner:twice")(2) == 4
 
 

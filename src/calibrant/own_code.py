@@ -116,17 +116,22 @@ def trust(name: str) -> None:
 
 
 def _trust(modules: list[tuple[str, str]]) -> None:
-    """Remember the digests of modules, in the user's state folder if that can be written."""
     _trusted.update(modules)
-    new = [f"{content} {module}" for module, content in modules if (module, content) not in _remembered()]
-    lines = "".join(f"{line}\n" for line in new if _LINE.fullmatch(line))
-    if lines:
-        with contextlib.suppress(OSError):
-            path = _store()
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8") as handle:
-                # One short write at the end of a file: the system does not mix it with another process's.
-                handle.write(lines)
+    for module, content in modules:
+        remember(module, content)
+
+
+def remember(module: str, content: str) -> None:
+    """Note in the user's state folder that this module with this digest is trusted, if that can be written."""
+    line = f"{content} {module}"
+    if not _LINE.fullmatch(line) or (module, content) in _remembered():
+        return
+    with contextlib.suppress(OSError):
+        path = _store()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as handle:
+            # One short write at the end of a file: the system does not mix it with another process's.
+            handle.write(f"{line}\n")
 
 
 def _modules_run_by(name: str) -> list[tuple[str, str]]:

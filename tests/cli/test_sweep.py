@@ -19,12 +19,6 @@ def test_a_sweep_its_continuation_and_its_json(calibrant, tmp_path):
     assert set(content["front"]) <= {0, 1}
 
 
-def test_no_trial_begins_after_the_timeout(calibrant, tmp_path):
-    code, text, _ = calibrant("sweep", *SEARCH, "--trials", 3, "--timeout", 0, "--out", tmp_path, "--json")
-    assert code == 0
-    assert json.loads(text)["finished"] == []
-
-
 def test_a_sweep_of_which_nothing_came_says_why_and_fails(calibrant, tmp_path):
     impossible = ("--search", "optimiser.batch_size=4000,5000", "--epochs", 1, "--trials", 1)
     code, _, said = calibrant("sweep", *impossible, "--out", tmp_path)

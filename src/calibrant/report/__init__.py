@@ -10,7 +10,7 @@ from calibrant.report.figures import (
 )
 from calibrant.report.monitor_page import write_monitor_page
 from calibrant.report.page import Section, write_label_report, write_report
-from calibrant.report.study_figures import ablation_curves, component_bars, pareto_picture
+from calibrant.report.study_figures import ablation_curves, pareto_picture
 from calibrant.report.style import new_figure, save_figure
 from calibrant.report.summaries import Automated, automated
 
@@ -20,7 +20,6 @@ __all__ = [
     "Section",
     "ablation_curves",
     "automated",
-    "component_bars",
     "coverage_curves",
     "group_reliability",
     "new_figure",

@@ -1,8 +1,7 @@
 """The results of a study: mean and spread of each row over its seeds, and its differences from the baseline."""
 
-import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -108,11 +107,6 @@ def estimate(values: Sequence[float | None], deviations: Sequence[float | None] 
     if not deviations or deviations[0] is None:
         return Estimate(mean, None, None, tuple(values))
     return Estimate(mean, deviations[0], "images", tuple(values))
-
-
-def or_nan(values: Iterable[float | None]) -> list[float]:
-    """Return the values for a plot, in which NaN is a gap."""
-    return [math.nan if value is None else value for value in values]
 
 
 def summarise_row(label: str, records: Sequence[Record]) -> Row:

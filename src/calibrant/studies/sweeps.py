@@ -55,15 +55,6 @@ Space = dict[str, Range | tuple[Any, ...]]
 """The values of each setting: a range, or one of a few."""
 
 
-def _suggest(trial: "Trial", name: str, values: Range | tuple[Any, ...]) -> Any:
-    """Let Optuna choose a value."""
-    if isinstance(values, tuple):
-        return trial.suggest_categorical(name, values)
-    if isinstance(values.low, int) and isinstance(values.high, int):
-        return trial.suggest_int(name, values.low, values.high, log=values.log)
-    return trial.suggest_float(name, values.low, values.high, log=values.log)
-
-
 # Ranges for settings of methods: the paper's grids, and values around our own measurements.
 _USUAL: Space = {
     "huber_weight": Range(0.1, 50.0, log=True),
@@ -104,29 +95,22 @@ def search_space(method: str, asked: Sequence[str] = ()) -> Space:
 def _parse(word: str, settings: Any) -> tuple[str, Range | tuple[Any, ...]]:
     name, sign, text = word.partition("=")
     if name not in [*settings, *recipe_keys()]:
-        raise invalid(
-            "search", "name a setting of the method or a recipe key", repr(name), suggest_key(name, *settings)
-        )
+        hint = suggest_key(name, *settings)
+        raise invalid("search", "name a setting of the method or a recipe key", repr(name), hint)
     if not sign and name in _USUAL:
         return name, _USUAL[name]
-    if ":" in text:
-        return name, _range(word, text)
-    values = tuple(literal(part) for part in text.split(","))
-    if len(values) < 2:
-        raise invalid("search", "offer at least two values", repr(word), f"For example {name}=LOW:HIGH or {name}=A,B.")
-    return name, values
-
-
-def _range(word: str, text: str) -> Range:
-    low, high, *rest = text.split(":")
-    ends = [literal(low), literal(high)]
-    numbers = all(isinstance(end, int | float) for end in ends)
-    if rest not in ([], ["log"]) or not numbers or not ends[0] < ends[1] or (rest and ends[0] <= 0):
+    if ":" not in text:
+        values = tuple(literal(part) for part in text.split(","))
+        if len(values) > 1:
+            return name, values
+        hint = f"For example {name}=LOW:HIGH or {name}=A,B."
+        raise invalid("search", "offer at least two values", repr(word), hint)
+    low, high, *log = map(literal, text.split(":"))
+    numbers = isinstance(low, int | float) and isinstance(high, int | float)
+    if not numbers or low >= high or log not in ([], ["log"]) or (log and low <= 0):
         rule = "be NAME=LOW:HIGH with LOW < HIGH, or NAME=LOW:HIGH:log with LOW above 0"
         raise invalid("search", rule, repr(word))
-    if not all(isinstance(end, int) for end in ends):
-        ends = [float(end) for end in ends]
-    return Range(ends[0], ends[1], log=bool(rest))
+    return name, Range(low, high, log=bool(log))
 
 
 # The search.
@@ -205,26 +189,21 @@ class Sweep:
                 "CALIBRANT_STORAGE), or choose another --out for a new sweep."
             )
         load_optuna()  # first: if Optuna is missing, no folder is made
+        self.storage = storage
+        self._url = storage or f"sqlite:///{self.path / 'sweep.db'}"
+        self.title = f"{self.recipe.data.name}, {self.recipe.model.name}, {spec.method}"
         made = not self.path.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self.study = self._open()
         except OSError as error:
             raise output_error(self.path, error) from error
-        self.storage = storage
-        self._url = storage or f"sqlite:///{self.path / 'sweep.db'}"
-        try:
-            self.study = self._open()
         except BaseException:
             if made and not any(self.path.iterdir()):
                 self.path.rmdir()
             raise
         # Last: if the storage refuses this search, the settings of the other one must stay.
         spec.save(settings)
-
-    @property
-    def title(self) -> str:
-        """Data set, network and method, for tables and pictures."""
-        return f"{self.recipe.data.name}, {self.recipe.model.name}, {self.spec.method}"
 
     def _open(self) -> "OptunaStudy":
         optuna = load_optuna()
@@ -256,7 +235,6 @@ class Sweep:
         self,
         *,
         trials: int,
-        timeout: float | None = None,
         data_dir: str | Path | None = None,
         reporter: Reporter | None = None,
     ) -> None:
@@ -267,7 +245,6 @@ class Sweep:
 
         Args:
             trials: Number of trials in all, including those of earlier calls.
-            timeout: Seconds after which no new trial begins.
             data_dir: Folder of the image sets.
             reporter: Receives the progress of each training.
         """
@@ -285,32 +262,35 @@ class Sweep:
                 return
             self.study.optimize(
                 lambda trial: self._train(trial, folder, reporter or Reporter()),
-                timeout=timeout,
                 callbacks=[optuna.study.MaxTrialsCallback(trials, states=counted_states)],
             )
 
     def _train(self, trial: "Trial", data_dir: Path | None, reporter: Reporter) -> tuple[float, float, float]:
         from torch import OutOfMemoryError
 
-        changes = {}
+        changes: dict[str, Any] = {}
         for name, values in self.space.items():
             # A name that is no recipe key is a setting of the method.
             key = name if name in recipe_keys() else f"method.options.{name}"
-            changes[key] = _suggest(trial, name, values)
+            if isinstance(values, tuple):
+                changes[key] = trial.suggest_categorical(name, values)
+            elif isinstance(values.low, int) and isinstance(values.high, int):
+                changes[key] = trial.suggest_int(name, values.low, values.high, log=values.log)
+            else:
+                changes[key] = trial.suggest_float(name, values.low, values.high, log=values.log)
         try:
             recipe = self.recipe.changed(changes)
             recipe.plan()
-        except InvalidInput as error:
-            raise _give_up(trial, f"not possible: {error}") from error
-        folder = self.path / "runs" / f"trial-{content_digest(_essence(recipe))[:12]}"
-        trial.set_user_attr("run", folder.name)
-        try:
+            folder = self.path / "runs" / f"trial-{content_digest(_essence(recipe))[:12]}"
+            trial.set_user_attr("run", folder.name)
             run = train_or_resume(recipe, folder, data_dir=data_dir, reporter=reporter)
-        except TrainingDiverged as error:
-            raise _give_up(trial, str(error)) from error
-        except (InvalidInput, OutOfMemoryError) as error:
-            # For example a batch larger than the data or the memory, which is known only now.
-            raise _give_up(trial, f"not possible: {error}") from error
+        except (TrainingDiverged, InvalidInput, OutOfMemoryError) as error:
+            reason = str(error)
+            if not isinstance(error, TrainingDiverged):
+                # For example a batch larger than the data or the memory, which is known only now.
+                reason = f"not possible: {error}"
+            trial.set_user_attr("stopped", reason)
+            raise load_optuna().TrialPruned(reason) from error
         except KeyboardInterrupt:
             # Optuna marks the trial as failed. The next call trains the same settings and continues the run folder.
             self.study.enqueue_trial(trial.params)
@@ -348,12 +328,6 @@ class Sweep:
         return list(first.values())
 
 
-def _give_up(trial: "Trial", reason: str) -> Exception:
-    trial.set_user_attr("stopped", reason)
-    pruned: Exception = load_optuna().TrialPruned(reason)
-    return pruned
-
-
 def _essence(recipe: Recipe) -> dict[str, Any]:
     """Return the settings that a search depends on: not how a run is executed, nor what is fitted after it."""
     return recipe.model_dump(mode="json", exclude={"engine", "calibration"}, exclude_none=True)
@@ -366,7 +340,6 @@ def run_sweep(
     sweep: Sweep,
     *,
     trials: int,
-    timeout: float | None = None,
     jobs: int | None = None,
     data_dir: Path | None = None,
     executor: Executor | None = None,
@@ -376,7 +349,6 @@ def run_sweep(
     Args:
         sweep: The sweep.
         trials: Number of trials in all, over all processes and earlier calls.
-        timeout: Seconds after which no new trial begins.
         jobs: Number of processes; 1 searches in this one. None: 1, or as many as the executor can run at once.
         data_dir: Folder of the image sets.
         executor: Where the processes run. None: this machine. Other machines must see the folder of the sweep.
@@ -387,9 +359,9 @@ def run_sweep(
             jobs = min(trials, executor.capacity(_worker(sweep, 1)))
     outcome = Outcome()
     if executor is None and jobs == 1:
-        sweep.run(trials=trials, timeout=timeout, data_dir=data_dir, reporter=make_reporter())
+        sweep.run(trials=trials, data_dir=data_dir, reporter=make_reporter())
     else:
-        arguments = [str(trials), "-" if timeout is None else str(timeout)]
+        arguments = [str(trials)]
         if data_dir is not None:
             arguments.append(str(data_dir))
         tasks = [_worker(sweep, number, arguments) for number in range(1, jobs + 1)]
@@ -475,7 +447,7 @@ def write_sweep(sweep: Sweep) -> list[Path]:
         error, calibration, seen = zip(*(trial.values for trial in finished), strict=True)
         front = {trial.number for trial in sweep.front()}
         on_front = [trial.number in front for trial in finished]
-        figure = pareto_picture(error, calibration, seen, on_front, title=sweep.title, objective=sweep.spec.objective)
+        figure = pareto_picture(error, calibration, seen, on_front, label=sweep.spec.objectives[1], title=sweep.title)
         paths += save_figure(figure, sweep.path / "pareto")
     return paths
 
