@@ -25,15 +25,15 @@ def ablate(
     """Vary one setting over the paper's grid, or one component after the other; choose by validation ECE.
 
     Args:
-        what: The setting: lambda (weight of the Huber term), kappa (EMA), interval (epochs between prunings), alpha
-            (of the Huber term), fraction (that leaves at each pruning); or components (FLSD, +H, +P, ...).
+        what: lambda (weight of the Huber term), kappa (EMA), interval (epochs between prunings), alpha (of the Huber
+            term), fraction (that leaves at each pruning), or components (FLSD, +H, +P, ...).
         values: Another grid than the paper's.
         method: The method whose setting is varied.
         option: Another setting of the method, the same in all runs, as key=value. Repeatable.
         seeds: One run each.
-        data: Data set; by default the one that the recipe file names, else the digits.
-        model: Network; by default the one that the recipe file names, else the one recommended for the data set.
-        out: Folder of the study; by default ablation-WHAT. Run it again to go on where it stopped.
+        data: Data set; by default that of the recipe file, else the digits.
+        model: Network; by default that of the recipe file, else the one recommended for the data set.
+        out: Folder of the study; by default ablation-WHAT.
         record: Also write one JSON per run into this folder, for example results/.
     """
     from calibrant.studies import Study, ablation_spec, run_ablation

@@ -68,24 +68,19 @@ def evaluate(
     """Say how accurate and how well calibrated saved predictions are. Exit code 1 if a limit does not hold.
 
     Args:
-        files: Predictions: .npz, .csv or .parquet, a folder or pattern of Parquet files, or run folders (their test
-            predictions).
+        files: Predictions (.npz, .csv, .parquet, a folder or pattern of Parquet files), or run folders.
         thresholds: Least confidences of the high-confidence sets.
-        n_resamples: Resamples behind the intervals; 0 for none, 1000 for a report. Default: 200, and none above 100,000
-            rows.
+        n_resamples: Resamples behind the intervals; 0 for none. Default: 200, and none above 100,000 rows.
         level: Level of the intervals.
         seed: Seed of the resampling and of the noise floor.
-        groups: A column of the files: all metrics in each of its groups too. The intervals of all groups hold at once.
+        groups: A column: all metrics in each of its groups too. The intervals of all groups hold at once.
         per_class: Also the error and the calibration of each class.
-        weights: A column of the files: how much each row counts.
-        clusters: A column of the files: which rows belong together (pictures of one patient); intervals go by clusters.
-        raw: Do not use a run's policy. Without this, a run folder is shown calibrated and raw, and limits are
-            for what is calibrated.
-        executor: Ray reads the parts of a folder of Parquet files in many processes; without intervals, groups and
-            weights.
-        limits: Limits on metrics, as fractions: --max-ece 0.02, --max-nll, --min-auroc and so on for every metric of
-            the JSON; --min-accuracy; for the rows at or above the first threshold --min-share, --min-share-accuracy and
-            --max-share-ece.
+        weights: A column: how much each row counts.
+        clusters: A column: which rows belong together (pictures of one patient).
+        raw: Do not use a run's policy. Without this, limits are for the calibrated scores of a run.
+        executor: Ray reads the files of a folder in many processes; without intervals, groups and weights.
+        limits: Limits on metrics, as fractions: --max-ece 0.02, --min-auroc and so on for every metric of the JSON;
+            --min-accuracy; at the first threshold --min-share, --min-share-accuracy and --max-share-ece.
     """
     from calibrant import metrics
     from calibrant.metrics.evaluation import default_resamples

@@ -45,19 +45,16 @@ def report(
 
     Args:
         sources: Run folders and files with predictions; the first one is shown first.
-        out: The page to write. Default: report.html in the run folder, for several sources in the working directory.
-        name: Name of a source on the page; give it once for each source, or not at all.
-        policy: Written by "calibrant route fit" or "calibrant route labels"; its promise is the headline. Default: the
-            run's own.
+        out: The page. Default: report.html in the run folder, for several sources in the working directory.
+        name: Name of a source; give it once for each, or not at all.
+        policy: Written by "calibrant route"; its promise is the headline. Default: the run's own.
         raw: Do not use the policy of the run.
         images: .npz with the test images (array images or x_test), for thumbnails of the mistakes.
         title: Heading of the page.
         threshold: Where the slider starts and what the table compares. Default: the rule's, else 0.95.
-        n_bins: Bins of the reliability diagram and of every binned metric.
-        n_resamples: Resamples behind the intervals, at least 20; 0 for none. Default: 1000, and none above 100,000
-            cases.
-        pictures: Whether images of single cases are shown; leave them out if they are private.
-        groups: A column of the predictions: each model group by group too, with the worst group named.
+        n_resamples: Resamples behind the intervals; 0 for none. Default: 1000, and none above 100,000 cases.
+        pictures: Whether images of single cases are shown.
+        groups: A column: each model group by group too, with the worst group named.
     """
     from calibrant.decisions import MultiLabel
     from calibrant.report import read_entries, write_label_report, write_report
