@@ -200,16 +200,16 @@ def _suspects(
     """Samples whose label the model kept contradicting, the most confident contradiction first."""
     doubtful = np.flatnonzero((audit.predicted >= 0) & (audit.predicted != audit.target) & (audit.excess > 0))
     doubtful = doubtful[np.argsort(-audit.excess[doubtful], kind="stable")[:_SUSPECTS]]
-    samples: Sequence[Sample | None] | None = None
+    samples: Sequence[Sample] | None = None
     if entry.run is not None:
         samples = entry.run.training_samples(audit.target, doubtful, data_dir)
     suspects = []
-    for i, sample in zip(doubtful, samples or [None] * len(doubtful), strict=True):
+    for place, i in enumerate(doubtful):
         identity, picture = f"sample {audit.index[i]}", None
-        if sample is not None:
-            identity = sample.identity
-        if sample is not None and pictures:
-            picture = data_uri(check_images(sample.image[None], 1)[0])
+        if samples is not None:
+            identity = samples[place].identity
+            if pictures:
+                picture = data_uri(check_images(samples[place].image[None], 1)[0])
         suspects.append(
             {
                 "identity": identity,

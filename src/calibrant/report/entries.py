@@ -114,18 +114,20 @@ def _entry(source: Source, kind: Kind | None, columns: Mapping[str, str] | None)
 
 
 def _distinct_names(entries: list[ReportEntry]) -> list[str]:
-    """Names; those that occur twice get the folder of their file, or their place."""
+    """Names; those that occur twice get the folder of their run or file, or their place."""
     names = [entry.name for entry in entries]
-    distinct = list(names)
-    for place, entry in enumerate(entries):
-        if names.count(entry.name) > 1:
+    distinct = []
+    for place, entry in enumerate(entries, start=1):
+        name = entry.name
+        if names.count(name) > 1:
             path = entry.predictions.origin.path
-            suffix = f"#{place + 1}"
             if entry.run is not None:
-                suffix = f"({entry.run.path.name})"
+                name = f"{name} ({entry.run.path.name})"
             elif path is not None:
-                suffix = f"({path.parent.name})"
-            distinct[place] = f"{entry.name} {suffix}"
+                name = f"{name} ({path.parent.name})"
+            else:
+                name = f"{name} #{place}"
+        distinct.append(name)
     return distinct
 
 
