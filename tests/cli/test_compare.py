@@ -114,17 +114,6 @@ def test_bad_input_is_one_line_and_code_2(calibrant, tmp_path, monkeypatch, argu
     assert not (tmp_path / "new").exists()
 
 
-def test_a_smaller_study_in_the_same_folder_says_what_it_leaves_out(calibrant, folder):
-    calibrant("compare", *FLAGS, "--out", folder, "--no-page")
-    smaller = ("--methods", "nll", "--seeds", 0, 1, "--epochs", 2)
-    code, _, said = calibrant("compare", *smaller, "--out", folder, "--no-page")
-    assert code == 0
-    assert f"2 runs of the study that was in {folder} left out" in said
-    assert "(first: digits-tiny-flsd+h-seed0)" in said
-    code, _, said = calibrant("compare", *FLAGS, "--out", folder, "--no-page")
-    assert (code, "left out" in said) == (0, False)
-
-
 def test_nothing_is_said_to_be_left_out_of_a_study_that_is_refused(calibrant, folder):
     code, _, said = calibrant("compare", "--methods", "nll", "--seeds", 0, "--epochs", 3, "--out", folder)
     assert (code, "epochs = 2" in said) == (2, True)

@@ -101,7 +101,7 @@ def run_tasks(
     tasks: Sequence[Task],
     *,
     jobs: int | None = None,
-    watch: Callable[[list[Ended]], None] | None = None,
+    watch: Callable[[Ended], None] = lambda _: None,
     executor: Executor | None = None,
 ) -> list[Ended]:
     """Run all tasks. A task that fails does not stop the others.
@@ -109,7 +109,7 @@ def run_tasks(
     Args:
         tasks: The tasks, in the order in which they start.
         jobs: How many run at once. None: one on this machine, as many as fit on another executor.
-        watch: Called a few times per second with the tasks that have ended so far.
+        watch: Called with each task that has ended.
         executor: Where they run. None: processes of this machine.
     """
     if jobs is not None and jobs < 1:
@@ -124,11 +124,10 @@ def run_tasks(
             while waiting and running < min(jobs or len(tasks), executor.capacity(waiting[0])):
                 executor.submit(waiting.pop(0))
                 running += 1
-            just_ended = executor.collect()
-            running -= len(just_ended)
-            ended += just_ended
-            if watch is not None:
-                watch(ended)
+            for task in executor.collect():
+                running -= 1
+                ended.append(task)
+                watch(task)
             if running:
                 time.sleep(_POLL_SECONDS)
     finally:

@@ -2,13 +2,12 @@
 
 import csv
 import io
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput
+from calibrant.errors import CheckFailed, InvalidInput
 from calibrant.files import write_json, write_text
 from calibrant.report import ReportEntry, Section, save_figure, write_report
 from calibrant.studies.ablation import ablation_figure, ablation_table, choose_by_validation
@@ -17,7 +16,7 @@ from calibrant.studies.result_tables import paper_tables, percent
 from calibrant.studies.study_folder import Study
 from calibrant.studies.study_results import Results
 from calibrant.studies.study_spec import file_word
-from calibrant.tables import Table, counted
+from calibrant.tables import Table
 from calibrant.training import Run
 
 
@@ -37,17 +36,17 @@ class Outcome:
     text: list[str] = field(default_factory=list)
     content: dict[str, Any] = field(default_factory=dict)
 
-    def raise_failures(self) -> None:
-        """Raise if something failed."""
-        if self.failed:
-            raise CheckFailed(self.failed)
-
     def describe(self) -> str:
         """Return the tables and the names of the files, for people."""
         lines = list(self.text)
         if self.files:
-            lines.append(f"written: {', '.join(str(path) for path in self.files)}")
+            lines.append(f"written: {', '.join(map(str, self.files))}")
         return "\n".join(lines)
+
+    def raise_failures(self) -> None:
+        """Raise if something failed."""
+        if self.failed:
+            raise CheckFailed(self.failed)
 
 
 def run_study(study: Study, *, record: Path | None = None, page: bool = False, **how: Any) -> Outcome:
@@ -96,11 +95,9 @@ def run_ablation(study: Study, name: str, *, record: Path | None = None, **how: 
 
 def _run(study: Study, how: dict[str, Any], record: Path | None) -> Outcome:
     """Run what is not finished and write records. Failures are kept, so that the finished runs can be shown first."""
-    study.pending()  # raises before the warning if a run has other settings
-    _warn_of_forgotten_runs(study)
     outcome = Outcome()
     try:
-        study.run(show_progress=True, **how)
+        study.run(**how)
     except CheckFailed as error:
         outcome.failed = str(error)
     except KeyboardInterrupt as error:
@@ -116,32 +113,11 @@ def _run(study: Study, how: dict[str, Any], record: Path | None) -> Outcome:
     return outcome
 
 
-def _warn_of_forgotten_runs(study: Study) -> None:
-    """Warn if the folder held a larger study: `study.toml` and the tables will leave a part of it out."""
-    names = {planned.name for planned in study.runs}
-    forgotten = [path.name for path in sorted((study.path / "runs").glob("*")) if path.name not in names]
-    if forgotten:
-        warnings.warn(
-            f"{counted(len(forgotten), 'run')} of the study that was in {study.path} left out of study.toml and the "
-            f"tables (first: {forgotten[0]}). The folders stay in runs/. Name all methods, seeds and data sets to "
-            "include them.",
-            CalibrantWarning,
-            stacklevel=4,
-        )
-
-
-# Files.
-
-
 def _json(study: Study, all_results: Sequence[Results]) -> dict[str, Any]:
     """Return all results of a study as plain values, in fractions."""
-    done = {planned.name for planned in study.finished()}
-    return {
-        "runs": [
-            {"name": planned.name, "label": planned.label, "finished": planned.name in done} for planned in study.runs
-        ],
-        "comparisons": [results.to_dict() for results in all_results],
-    }
+    finished = study.finished()
+    runs = [{"name": run.name, "label": run.label, "finished": run in finished} for run in study.runs]
+    return {"runs": runs, "comparisons": [results.to_dict() for results in all_results]}
 
 
 def write_tables(study: Study, all_results: Sequence[Results], *, extra: Sequence[Table] = ()) -> list[Path]:
@@ -163,7 +139,8 @@ def runs_csv(study: Study) -> str:
         names = {"data": record.data, "model": record.model, "label": planned.label}
         lines.append({**names, "method": record.method, "seed": record.seed, **record.figures})
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")
+    columns = dict.fromkeys(key for line in lines for key in line)
+    writer = csv.DictWriter(out, list(columns), lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
     return out.getvalue()
