@@ -78,9 +78,9 @@ class SeedPool:
         squares = _squares(values)
         degrees = len(values) - 1
         other_degrees = self._all_degrees - degrees
+        if degrees == other_degrees == 0:
+            return None
         if other_degrees == 0:
-            if degrees == 0:
-                return None
             return squares / degrees, float(degrees)
         others = max(self._all_squares - squares, 0.0) / other_degrees
         if degrees == 0:
@@ -166,8 +166,7 @@ class Difference(ShownFields):
         difference: Difference of the means. None if the metric is not defined for a run.
         interval: 95 % interval, for this comparison alone. None if the spread is not known.
         spread: What the interval rests on.
-        over: "seeds": over seeds and, if test predictions are known, test images. "images": over test images alone,
-            because no method has several seeds; that says nothing about another training.
+        over: "images" if no method has several seeds; that says nothing about another training.
         verdict: Whether the method is better or worse than the other one.
     """
 
@@ -318,14 +317,12 @@ class Referee:
         None if it is not bounded: then fewer epochs lose too little to say which part of it is recovered.
         """
         groups = [values_of(records, metric) for records in (plan, control, whole)]
-        if not whole or any(values is None for values in groups):
-            return None
         known = [values for values in groups if values is not None]
         pool = self._pool(metric)
-        spreads = [pool.of_one_run(values) for values in known]
-        parts = [(spread[0] / len(values), spread[1]) for spread, values in zip(spreads, known, strict=True) if spread]
-        if len(parts) < len(known):
+        spreads = [spread for values in known if (spread := pool.of_one_run(values)) is not None]
+        if len(spreads) < 3:
             return None
+        parts = [(spread[0] / len(values), spread[1]) for spread, values in zip(spreads, known, strict=True)]
         means = [statistics.fmean(values) for values in known]
         variances = [variance for variance, _ in parts]
         _, degrees = satterthwaite(parts)
@@ -342,12 +339,17 @@ class Referee:
         metric, scaled = without_scaled(difference.metric)
         both = self._noise.of(theirs, scaled), self._noise.of(ours, scaled)
         (row,) = [row for row in differences(*both) if row.name == metric]
-        difference = replace(
-            difference, difference=row.difference, interval=row.interval, over="images", verdict=row.verdict
+        spread = None
+        if row.interval is not None and row.interval[1] - row.interval[0] >= _NO_SPREAD:
+            spread = Spread((row.interval[1] - row.interval[0]) / (2 * 1.96), _MANY_DEGREES)
+        return replace(
+            difference,
+            difference=row.difference,
+            interval=row.interval,
+            over="images",
+            verdict=row.verdict,
+            spread=spread,
         )
-        if row.interval is None or row.interval[1] - row.interval[0] < _NO_SPREAD:
-            return difference
-        return replace(difference, spread=Spread((row.interval[1] - row.interval[0]) / (2 * 1.96), _MANY_DEGREES))
 
     def _pool(self, metric: str) -> SeedPool:
         if metric not in self._pools:
@@ -380,11 +382,8 @@ def verdict_of(metric: str, interval: tuple[float, float]) -> Verdict:
 class Decision(ShownFields):
     """The verdict on one method in the metric that was named before the study, corrected for all its comparisons.
 
-    Attributes:
-        difference: The method minus the baseline.
-        p: After Holm's correction: with all of them below 0.05, the chance that any verdict is wrong is at most 5 %.
-        detectable: The smallest true difference that the study would find in 4 of 5 repetitions, with the correction.
-        verdict: By the corrected p.
+    `p` is Holm's: with all of them below 0.05, the chance that any verdict is wrong is at most 5 %. `detectable` is the
+    smallest true difference that the study would find in 4 of 5 repetitions, with the correction.
     """
 
     difference: Difference
