@@ -8,7 +8,7 @@ import sqlite3
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -353,24 +353,11 @@ def run_sweep(
         data_dir: Folder of the image sets.
         executor: Where the processes run. None: this machine. Other machines must see the folder of the sweep.
     """
-    if jobs is None:
-        jobs = 1
-        if executor is not None:
-            jobs = min(trials, executor.capacity(_worker(sweep, 1)))
     outcome = Outcome()
-    if executor is None and jobs == 1:
+    if executor is None and jobs in (None, 1):
         sweep.run(trials=trials, data_dir=data_dir, reporter=make_reporter())
     else:
-        arguments = [str(trials)]
-        if data_dir is not None:
-            arguments.append(str(data_dir))
-        tasks = [_worker(sweep, number, arguments) for number in range(1, jobs + 1)]
-        if executor is not None:
-            executor.check_shared(sweep.path.absolute() / "sweep.toml")
-        ended = run_tasks(tasks, jobs=jobs, executor=executor)
-        broken = [f"{worker.task}: {worker.message}" for worker in ended if worker.code]
-        if broken:
-            outcome.failed = f"{len(broken)} of {jobs} workers failed: {'; '.join(broken)}"
+        outcome.failed = _run_workers(sweep, trials, jobs, data_dir, executor)
     failed = failures(sweep)
     if failed and not outcome.failed and not sweep.finished():
         outcome.failed = f"no trial finished, {len(failed)} failed. The first: {failed[0]}"
@@ -380,21 +367,36 @@ def run_sweep(
     return outcome
 
 
-def _worker(sweep: Sweep, number: int, arguments: Sequence[str] = ()) -> Task:
-    """Return the task of one worker process."""
+def _run_workers(sweep: Sweep, trials: int, jobs: int | None, data_dir: Path | None, executor: Executor | None) -> str:
+    """Search in several processes, and return why some of them failed."""
     environment = {}
     if sweep.storage is not None:
         # A variable, because every user of a machine can read arguments, and the URL may contain a password.
         environment["CALIBRANT_STORAGE"] = sweep.storage
-    return Task(
-        f"worker {number}",
+    arguments = ["search", str(sweep.path), str(trials)]
+    if data_dir is not None:
+        arguments.append(str(data_dir))
+    engine = sweep.recipe.engine
+    log = sweep.path / "logs" / "worker-1.log"
+    worker = Task(
+        "worker 1",
         "calibrant.studies",
-        ("search", str(sweep.path), *arguments),
-        sweep.path / "logs" / f"worker-{number}.log",
-        accelerator=sweep.recipe.engine.accelerator,
-        cpus=1 + sweep.recipe.engine.workers,
+        tuple(arguments),
+        log,
+        accelerator=engine.accelerator,
+        cpus=1 + engine.workers,
         environment=environment,
     )
+    if executor is not None:
+        executor.check_shared(sweep.path.absolute() / "sweep.toml")
+        jobs = jobs or min(trials, executor.capacity(worker))
+    numbers = range(1, (jobs or 1) + 1)
+    workers = [replace(worker, name=f"worker {n}", log=log.with_name(f"worker-{n}.log")) for n in numbers]
+    ended = run_tasks(workers, jobs=jobs, executor=executor)
+    broken = [f"{one.task}: {one.message}" for one in ended if one.code]
+    if not broken:
+        return ""
+    return f"{len(broken)} of {len(workers)} workers failed: {'; '.join(broken)}"
 
 
 # Its outputs.
@@ -415,22 +417,19 @@ def front_table(sweep: Sweep) -> Table:
     """Return the Pareto front as a table, with test figures, which the search did not use."""
     rows = []
     for trial in sweep.front():
-        error, calibration, seen = trial.values
         test = trial.user_attrs["test"]
-        settings = ", ".join(f"{name} {short(value)}" for name, value in trial.params.items())
-        figures = [f"{100 * value:.2f}" for value in (error, calibration, seen, test["test_error"], test["ece"])]
+        figures = [f"{100 * value:.2f}" for value in (*trial.values, test["test_error"], test["ece"])]
         if sweep.spec.objective == "scaled-nll":
-            figures[1] = f"{calibration:.4f}"
+            figures[1] = f"{trial.values[1]:.4f}"
+        settings = ", ".join(f"{name} {short(value)}" for name, value in trial.params.items())
         rows.append((str(trial.number), *figures, settings))
-    title = f"{sweep.title}: Pareto front"
-    unit = "In percent" if sweep.spec.objective == "ece" else "In percent but for the NLL"
     ended = f"{counted(len(sweep.finished()), 'trial')} finished"
     failed = failures(sweep)
     if failed:
         ended += f", {len(failed)} failed (the first: {failed[0].rstrip('.')})"
-    caption = f"{unit}; {ended}. The search saw the validation columns only."
+    caption = f"In percent, NLL as it is; {ended}. The search saw the validation columns only."
     heads = ("trial", "validation TE", sweep.spec.objectives[1], "samples seen", "test TE", "test ECE", "settings")
-    return Table(title, tuple(rows), heads, caption)
+    return Table(f"{sweep.title}: Pareto front", tuple(rows), heads, caption)
 
 
 def failures(sweep: Sweep) -> list[str]:
@@ -472,9 +471,11 @@ def _storage_errors(url: str, *more: type[Exception]) -> Iterator[None]:
     except CalibrantError:
         raise
     except (SQLAlchemyError, sqlite3.Error, load_optuna().exceptions.OptunaError, *more) as error:
-        cause = error.__cause__ if isinstance(error.__cause__, SQLAlchemyError) else error
-        reason = str(getattr(cause, "orig", None) or cause).splitlines()[0][:200]
+        cause = error
+        if isinstance(error.__cause__, SQLAlchemyError):
+            cause = error.__cause__
         kind, _, rest = url.partition(":")
+        reason = str(getattr(cause, "orig", None) or cause).splitlines()[0][:200]
         if rest.count("@") > 1:  # the driver takes the rest of the password for the host, and names it
             reason = "write every @ of the password as %40"
         raise InvalidInput(f"storage {kind}:... cannot be used: {type(cause).__name__}: {reason}") from error
