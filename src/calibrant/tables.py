@@ -127,8 +127,11 @@ class Table:
         from rich.cells import cell_len
 
         available = max(width or shutil.get_terminal_size((_WIDTH_OF_A_FILE, 24)).columns, _NARROWEST_TERMINAL)
-        columns = [self._folded(index, available // 3) for index in range(len(self.columns))]
-        widths = [max(cell_len(line) for cell in column for line in cell) for column in columns]
+        for name, text in ((available, available), (available // 3, available // 2)):  # long texts may not fit
+            columns = [self._folded(0, name), *(self._folded(i, text) for i in range(1, len(self.columns)))]
+            widths = [max(cell_len(line) for cell in column for line in cell) for column in columns]
+            if sum(widths) + 3 * len(widths) < available:
+                break
         groups: list[list[int]] = []
         for index in range(1, len(columns)):
             if not groups or sum(widths[i] + 3 for i in groups[-1]) + widths[index] + 4 > available:
