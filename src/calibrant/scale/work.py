@@ -61,19 +61,10 @@ class Ended:
 
 
 class Executor(Protocol):
-    """Where work runs. Tasks are submitted, and then collected until none is left."""
+    """Where work runs."""
 
-    def capacity(self, task: Task) -> int:
-        """Return how many tasks like this one can run at once, at least 1. Raise if not even one ever can."""
-
-    def submit(self, task: Task) -> None:
-        """Start a task, or queue it."""
-
-    def collect(self) -> list[Ended]:
-        """Return the tasks that have ended since the last call, without waiting."""
-
-    def cancel(self) -> None:
-        """End all tasks that are still running."""
+    def run(self, tasks: Sequence[Task], jobs: int | None, watch: Callable[[Ended], None]) -> None:
+        """Run tasks, at most `jobs` at once, and call `watch` with each that ends. An error ends those that run."""
 
     def map(self, function: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
         """Apply a function to each part. Results come in the order of the parts; errors are raised here."""
@@ -114,24 +105,13 @@ def run_tasks(
     """
     if jobs is not None and jobs < 1:
         raise invalid("jobs", "be at least 1", jobs)
-    if executor is None:
-        executor = Processes(jobs or 1)
-    waiting = list(tasks)
-    running = 0
     ended: list[Ended] = []
-    try:
-        while waiting or running:
-            while waiting and running < min(jobs or len(tasks), executor.capacity(waiting[0])):
-                executor.submit(waiting.pop(0))
-                running += 1
-            for task in executor.collect():
-                running -= 1
-                ended.append(task)
-                watch(task)
-            if running:
-                time.sleep(_POLL_SECONDS)
-    finally:
-        executor.cancel()
+
+    def note(task: Ended) -> None:
+        ended.append(task)
+        watch(task)
+
+    (executor or Processes(jobs or 1)).run(tasks, jobs, note)
     return ended
 
 
@@ -178,31 +158,26 @@ class Processes:
         if jobs < 1:
             raise invalid("jobs", "be at least 1", jobs)
         self._jobs = jobs
-        self._running: dict[int, ChildProcess] = {}
 
-    def capacity(self, task: Task) -> int:  # noqa: ARG002 (all tasks are alike here)
-        """Return the number of jobs."""
-        return self._jobs
-
-    def submit(self, task: Task) -> None:
-        """Start a process."""
-        slot = min(set(range(self._jobs)) - self._running.keys())
-        self._running[slot] = ChildProcess(task, task_environment(os.environ, slot, self._jobs))
-
-    def collect(self) -> list[Ended]:
-        """Return the tasks that have ended since the last call."""
-        ended = []
-        for slot, child in list(self._running.items()):
-            if child.process.poll() is not None:
-                del self._running[slot]
-                ended.append(child.wait())
-        return ended
-
-    def cancel(self) -> None:
-        """Kill all running tasks."""
-        for child in self._running.values():
-            child.kill()
-        self._running.clear()
+    def run(self, tasks: Sequence[Task], jobs: int | None, watch: Callable[[Ended], None]) -> None:
+        """Run each task in a process. An error in this process kills those that run."""
+        slots = range(min(jobs or self._jobs, self._jobs))
+        waiting = list(tasks)
+        running: dict[int, ChildProcess] = {}
+        try:
+            while waiting or running:
+                for slot in slots:
+                    if waiting and slot not in running:
+                        variables = task_environment(os.environ, slot, len(slots))
+                        running[slot] = ChildProcess(waiting.pop(0), variables)
+                time.sleep(_POLL_SECONDS)
+                for slot, child in list(running.items()):
+                    if child.process.poll() is not None:
+                        del running[slot]
+                        watch(child.wait())
+        finally:
+            for child in running.values():
+                child.kill()
 
     def map(self, function: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
         """Apply a function to each part; results come in the order of the parts."""

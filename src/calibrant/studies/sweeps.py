@@ -349,7 +349,7 @@ def run_sweep(
     Args:
         sweep: The sweep.
         trials: Number of trials in all, over all processes and earlier calls.
-        jobs: Number of processes; 1 searches in this one. None: 1, or as many as the executor can run at once.
+        jobs: Number of processes. None or 1: one, which is this one unless there is an executor.
         data_dir: Folder of the image sets.
         executor: Where the processes run. None: this machine. Other machines must see the folder of the sweep.
     """
@@ -389,7 +389,6 @@ def _run_workers(sweep: Sweep, trials: int, jobs: int | None, data_dir: Path | N
     )
     if executor is not None:
         executor.check_shared(sweep.path.absolute() / "sweep.toml")
-        jobs = jobs or min(trials, executor.capacity(worker))
     numbers = range(1, (jobs or 1) + 1)
     workers = [replace(worker, name=f"worker {n}", log=log.with_name(f"worker-{n}.log")) for n in numbers]
     ended = run_tasks(workers, jobs=jobs, executor=executor)
