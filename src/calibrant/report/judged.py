@@ -131,7 +131,6 @@ def _with_policy(entry: ReportEntry, run: RunFolder | None, policy: Policy, note
             threshold=_confidence_threshold(rule),
             promises_nothing=not rule.automates,
             never=_never(rule, judged_scores),
-            promised=first.promised | _promised_by(rule, judged_scores),
         )
     return [first, *others]
 
@@ -171,16 +170,6 @@ def _promised(shown: Predictions, validation: Predictions | None, clusters: str 
         rule = choose_threshold(validation, target, confidence=CONFIDENCE, clusters=clusters)
         promised[target] = _share(rule, shown)
     return promised
-
-
-def _promised_by(rule: RoutingRule, shown: Predictions) -> Promised:
-    """The same with the policy's own rule, if it makes just one of these promises and was not fitted on these cases."""
-    same = rule.target_accuracy in TARGETS and rule.confidence == CONFIDENCE
-    more = rule.class_thresholds is not None or rule.groups is not None or rule.costs is not None
-    seen = shown.origin.is_file(rule.fitted_on)
-    if rule.target_accuracy is None or not same or more or seen:
-        return {}
-    return {rule.target_accuracy: _share(rule, shown)}
 
 
 def _share(rule: RoutingRule, shown: Predictions) -> tuple[float, tuple[float, float] | None]:

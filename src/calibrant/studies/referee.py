@@ -228,64 +228,19 @@ def fieller(
     return (middle - root) / square, (middle + root) / square
 
 
-class ImageNoise:
-    """How much of a difference the choice of test images explains. Each run is resampled once, all by the same draws.
-
-    Args:
-        predictions_of: Returns the test predictions of a record.
-    """
-
-    def __init__(self, predictions_of: PredictionsOf) -> None:
-        self._predictions_of = predictions_of
-        self._resampled: dict[tuple[str, bool], Resampled] = {}
-
-    def variance(self, name: str, ours: Sequence[Record], theirs: Sequence[Record]) -> float:
-        """Return the variance of the difference of two means over test images. 0 if undefined.
-
-        For calibration errors and high-confidence sets, draws cannot be trusted. There it follows from the average
-        interval of one run against another, as if the noise of the images were the same in every seed.
-        """
-        metric, scaled = without_scaled(name)
-        our_draws = [self.of(record, scaled) for record in ours]
-        their_draws = [self.of(record, scaled) for record in theirs]
-        if all(model.range(metric) is None for model in (*our_draws, *their_draws)):
-            means = [np.mean([model.draws[metric] for model in models], axis=0) for models in (our_draws, their_draws)]
-            ends = percentiles(means[0] - means[1], 0.95)
-            if ends is None:
-                return 0.0
-            return float(((ends[1] - ends[0]) / (2 * 1.96)) ** 2)
-        distances = []
-        shorter, longer = sorted((our_draws, their_draws), key=len)
-        for b, a in zip(longer, cycle(shorter), strict=False):
-            own = b.evaluation.values()[metric]
-            other = a.evaluation.values()[metric]
-            ends = b.difference(a, metric)
-            if ends is None or own is None or other is None:
-                return 0.0
-            distances.append(max(own - other - ends[0], ends[1] - (own - other)))
-        return float((np.mean(distances) / 1.96) ** 2)
-
-    def of(self, record: Record, scaled: bool) -> Resampled:
-        """Return the metrics of one run, resampled by the draws that all runs share."""
-        key = (record.predictions_sha256["test"], scaled)
-        if key not in self._resampled:
-            predictions = self._predictions_of(record, scaled)
-            evaluation = evaluate(predictions, n_bins=10, thresholds=(0.95,))
-            (self._resampled[key],) = resample_models([predictions], [evaluation], n_resamples=N_RESAMPLES)
-        return self._resampled[key]
-
-
 class Referee:
     """Compares methods of one data set and network.
 
     Args:
         groups: The records of each method, one per seed. Their seed variances are pooled.
-        predictions_of: Returns the test predictions of a record. None: differences are over seeds alone.
+        predictions_of: Returns the test predictions of a record. Each run is resampled once, all by the same draws.
+            None: differences are over seeds alone.
     """
 
     def __init__(self, groups: Mapping[str, Sequence[Record]], predictions_of: PredictionsOf | None = None) -> None:
         self._groups = groups
-        self._noise = None if predictions_of is None else ImageNoise(predictions_of)
+        self._predictions_of = predictions_of
+        self._resampled: dict[tuple[str, bool], Resampled] = {}
         self._pools: dict[str, SeedPool] = {}
 
     def compare(self, label: str, metric: str, ours: Sequence[Record], theirs: Sequence[Record]) -> Difference:
@@ -296,10 +251,7 @@ class Referee:
         if our_values is None or their_values is None:
             return nothing
         difference = statistics.fmean(our_values) - statistics.fmean(their_values)
-        image_variance = 0.0
-        if self._noise is not None:
-            image_variance = self._noise.variance(metric, ours, theirs)
-        spread = spread_of(self._pool(metric), our_values, their_values, image_variance)
+        spread = spread_of(self._pool(metric), our_values, their_values, self.image_variance(metric, ours, theirs))
         if spread is None:
             return self._over_images(replace(nothing, difference=difference), ours[0], theirs[0])
         half = spread.half_width()
@@ -334,10 +286,10 @@ class Referee:
 
     def _over_images(self, difference: Difference, ours: Record, theirs: Record) -> Difference:
         """Fill in the interval over test images, if no method has several seeds."""
-        if self._noise is None or max(difference.seeds) > 1:
+        if self._predictions_of is None or max(difference.seeds) > 1:
             return difference
         metric, scaled = without_scaled(difference.metric)
-        both = self._noise.of(theirs, scaled), self._noise.of(ours, scaled)
+        both = self._draws(theirs, scaled), self._draws(ours, scaled)
         (row,) = [row for row in differences(*both) if row.name == metric]
         spread = None
         if row.interval is not None and row.interval[1] - row.interval[0] >= _NO_SPREAD:
@@ -350,6 +302,44 @@ class Referee:
             verdict=row.verdict,
             spread=spread,
         )
+
+    def image_variance(self, name: str, ours: Sequence[Record], theirs: Sequence[Record]) -> float:
+        """Return the variance of the difference of two means over test images. 0 if unknown.
+
+        For calibration errors and high-confidence sets, draws cannot be trusted. There it follows from the average
+        interval of one run against another, as if the noise of the images were the same in every seed.
+        """
+        if self._predictions_of is None:
+            return 0.0
+        metric, scaled = without_scaled(name)
+        our_draws = [self._draws(record, scaled) for record in ours]
+        their_draws = [self._draws(record, scaled) for record in theirs]
+        if all(model.range(metric) is None for model in (*our_draws, *their_draws)):
+            means = [np.mean([model.draws[metric] for model in models], axis=0) for models in (our_draws, their_draws)]
+            ends = percentiles(means[0] - means[1], 0.95)
+            if ends is None:
+                return 0.0
+            return float(((ends[1] - ends[0]) / (2 * 1.96)) ** 2)
+        distances = []
+        shorter, longer = sorted((our_draws, their_draws), key=len)
+        for b, a in zip(longer, cycle(shorter), strict=False):
+            own = b.evaluation.values()[metric]
+            other = a.evaluation.values()[metric]
+            ends = b.difference(a, metric)
+            if ends is None or own is None or other is None:
+                return 0.0
+            distances.append(max(own - other - ends[0], ends[1] - (own - other)))
+        return float((np.mean(distances) / 1.96) ** 2)
+
+    def _draws(self, record: Record, scaled: bool) -> Resampled:
+        """Return the metrics of one run, resampled by the draws that all runs share."""
+        assert self._predictions_of is not None
+        key = (record.predictions_sha256["test"], scaled)
+        if key not in self._resampled:
+            predictions = self._predictions_of(record, scaled)
+            evaluation = evaluate(predictions, n_bins=10, thresholds=(0.95,))
+            (self._resampled[key],) = resample_models([predictions], [evaluation], n_resamples=N_RESAMPLES)
+        return self._resampled[key]
 
     def _pool(self, metric: str) -> SeedPool:
         if metric not in self._pools:

@@ -10,21 +10,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import tomli_w
 from pydantic import Field
 
 from calibrant.checks import whole
 from calibrant.errors import CalibrantError, InvalidInput, importing, invalid
-from calibrant.files import as_path, content_digest, output_error, read_toml, write_json, write_text
+from calibrant.files import as_path, content_digest, output_error, write_json
 from calibrant.report import pareto_picture, save_figure
 from calibrant.scale import Executor, Task, run_tasks
 from calibrant.studies.study_outputs import Outcome
+from calibrant.studies.study_spec import TomlSettings
 from calibrant.tables import Table, counted, short
 from calibrant.training import Recipe, Reporter, TrainingDiverged, make_reporter, methods, paper_recipe, train_or_resume
 from calibrant.training.final_weights import selection_figure
-from calibrant.training.recipe import Settings, recipe_keys, suggest_key
+from calibrant.training.recipe import recipe_keys, suggest_key
 from calibrant.training.settings import literal
 from calibrant.training.setup import load_data
 
@@ -116,7 +116,7 @@ def _parse(word: str, settings: Any) -> tuple[str, Range | tuple[Any, ...]]:
 # The search.
 
 
-class SweepSpec(Settings):
+class SweepSpec(TomlSettings):
     """The settings of a sweep, as `sweep.toml` has them."""
 
     key_name = "sweep key"
@@ -133,15 +133,6 @@ class SweepSpec(Settings):
     def objectives(self) -> tuple[str, str, str]:
         """The names of the three objectives. All of them are minimised."""
         return "validation error", CALIBRATION[self.objective], "share of sample updates"
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read a `sweep.toml`."""
-        return cls.parse(read_toml(path, "sweep"))
-
-    def save(self, path: Path) -> None:
-        """Write as TOML."""
-        write_text(path, tomli_w.dumps(self.model_dump(mode="json", exclude_none=True)))
 
     def base(self) -> Recipe:
         """Return the recipe before anything is varied."""
