@@ -14,6 +14,7 @@ from calibrant.files import (
     read_json,
     read_toml,
     write_json,
+    write_text,
     write_with_digest,
 )
 
@@ -151,11 +152,25 @@ def test_a_digest_vouches_for_the_members_in_any_order(tmp_path):
     assert check_format(content, **about) == ({"a": [0.1], "b": "x"}, False)
 
 
-def test_a_stream_appears_under_its_name_when_it_is_whole(tmp_path):
+def test_a_stream_appears_under_its_name_with_ordinary_permissions(tmp_path):
+    write_text(tmp_path / "plain.txt", "x")
     with atomic_stream(tmp_path / "new" / "out.txt") as handle:
         handle.write(b"all")
-        assert not (tmp_path / "new" / "out.txt").exists()
-    with pytest.raises(KeyError), atomic_stream(tmp_path / "new" / "out.txt") as handle:
+        assert not list((tmp_path / "new").iterdir())
+    assert (tmp_path / "new" / "out.txt").read_bytes() == b"all"
+    assert (tmp_path / "new" / "out.txt").stat().st_mode == (tmp_path / "plain.txt").stat().st_mode
+
+
+@pytest.mark.parametrize("missing", ["O_TMPFILE", "link"])
+def test_a_stream_is_written_where_files_without_names_are_not_known(tmp_path, monkeypatch, missing):
+    def refuse(*_, **__):
+        raise OSError(errno.ENOTSUP, "no")
+
+    monkeypatch.delattr(os, missing) if missing.isupper() else monkeypatch.setattr(os, missing, refuse)
+    with atomic_stream(tmp_path / "out.txt") as handle:
+        handle.write(b"all")
+    assert (tmp_path / "out.txt").read_bytes() == b"all"
+    with pytest.raises(KeyError), atomic_stream(tmp_path / "out.txt") as handle:
         handle.write(b"half")
         raise KeyError
-    assert [(path.name, path.read_bytes()) for path in (tmp_path / "new").iterdir()] == [("out.txt", b"all")]
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("out.txt", b"all")]

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -94,9 +95,28 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_stream(path: str | Path) -> Iterator[IO[bytes]]:
-    """Give an open file that gets the name `path` on a clean exit."""
-    with atomic_write(path) as temporary, temporary.open("wb") as handle:
+    """Give an open file that gets the name `path` on a clean exit, for files that take long to write.
+
+    Until then the file has no name if the system supports that, so that a killed process leaves nothing behind.
+    """
+    target = as_path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unnamed = os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o666)
+    except (AttributeError, OSError):
+        with atomic_write(target) as temporary, temporary.open("wb") as handle:
+            yield handle
+        return
+    with atomic_write(target) as temporary, os.fdopen(unnamed, "w+b") as handle:
         yield handle
+        handle.flush()
+        try:
+            # A folder's descriptor, which an absolute path does not use, makes Python follow the link to the file.
+            os.link(f"/proc/self/fd/{unnamed}", temporary.absolute(), src_dir_fd=unnamed)
+        except OSError:
+            handle.seek(0)
+            with temporary.open("wb") as named:
+                shutil.copyfileobj(handle, named)
 
 
 def write_text(path: str | Path, text: str) -> None:
