@@ -39,19 +39,6 @@ def test_the_folder_alone_goes_on_and_json_is_only_json(calibrant, folder):
     assert len(results["differences"]) == 13
 
 
-def test_records_are_written_and_another_outcome_is_not_replaced(calibrant, folder, tmp_path):
-    code, _, _ = calibrant("compare", "--out", folder, "--no-page", "--record", tmp_path)
-    assert code == 0
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [f"digits-tiny-{m}-epochs=2-seed{s}.json" for m in ("flsd+h", "nll") for s in (0, 1)]
-    content = json.loads((tmp_path / names[0]).read_text())
-    content["predictions_sha256"]["test"] = "another"
-    (tmp_path / names[0]).write_text(json.dumps(content))
-    code, _, said = calibrant("compare", "--out", folder, "--no-page", "--record", tmp_path)
-    assert code == 1
-    assert "holds another outcome" in said
-
-
 def test_a_toml_file_and_flags_that_override_it(calibrant, folder, tmp_path):
     file = tmp_path / "study.toml"
     file.write_text('methods = ["nll", "flsd+h"]\nseeds = [0, 1, 2]\nbaseline = "flsd+h"\n[recipe]\nepochs = 2\n')

@@ -10,7 +10,7 @@ def test_a_sweep_its_continuation_and_its_json(calibrant, tmp_path):
     code, text, said = calibrant("sweep", *SEARCH, "--trials", 1, "--out", out)
     assert code == 0, said
     assert "Pareto front" in text
-    assert (out / "pareto.svg").is_file()
+    assert (out / "sweep.json").is_file()
     code, text, _ = calibrant("sweep", "--trials", 2, "--out", out, "--json")
     assert code == 0
     content = json.loads(text)

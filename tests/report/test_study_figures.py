@@ -1,7 +1,7 @@
 import pytest
 
 from calibrant.errors import InvalidInput
-from calibrant.report import ablation_curves, pareto_picture
+from calibrant.report import ablation_curves
 
 VALUES = ["0.1", "1", "10"]
 ERRORS = {"ECE": [0.03, 0.01, 0.02], "TE": [0.06, 0.065, 0.07]}
@@ -56,11 +56,3 @@ def test_components_are_points_without_a_line():
         (points,) = axes.lines
         assert points.get_linestyle() == "None"
         assert [tick.get_text() for tick in axes.get_xticklabels()] == ["FLSD", "+H"]
-
-
-def test_the_front_is_ringed_and_colour_means_samples():
-    figure = pareto_picture([0.1, 0.2, 0.3], [0.03, 0.02, 0.04], [0.5, 0.6, 0.9], [True, True, False])
-    points, rings = figure.axes[0].collections
-    assert points.get_offsets().tolist() == [[0.1, 0.03], [0.2, 0.02], [0.3, 0.04]]
-    assert points.get_array().tolist() == [0.5, 0.6, 0.9]
-    assert rings.get_offsets().tolist() == [[0.1, 0.03], [0.2, 0.02]]

@@ -18,7 +18,6 @@ def ablate(
     data: str | None = None,
     model: str | None = None,
     out: Out = None,
-    record: Path | None = None,
     running: Running = Running(),  # noqa: B008 (it cannot be changed)
     as_json: Json = False,
 ) -> None:
@@ -34,7 +33,6 @@ def ablate(
         data: Data set; by default that of the recipe file, else the digits.
         model: Network; by default that of the recipe file, else the one recommended for the data set.
         out: Folder of the study; by default ablation-WHAT.
-        record: Also write one JSON per run into this folder, for example results/.
     """
     from calibrant.studies import Study, ablation_spec, run_ablation
     from calibrant.training.data.spec import own_data
@@ -54,6 +52,6 @@ def ablate(
     )
     study = Study(out or Path(f"ablation-{what}"), spec)
     with running.opened() as how:
-        outcome = run_ablation(study, what, **how, trust_code=running.trust_code, record=record)
+        outcome = run_ablation(study, what, **how, trust_code=running.trust_code)
     answer(outcome.describe(), outcome.content, as_json=as_json)
     outcome.raise_failures()

@@ -4,7 +4,7 @@ from calibrant.report.entries import ReportEntry, read_entries
 from calibrant.report.figures import coverage_curves, group_reliability, reliability_diagram, reliability_grid
 from calibrant.report.monitor_page import write_monitor_page
 from calibrant.report.page import Section, write_label_report, write_report
-from calibrant.report.study_figures import ablation_curves, pareto_picture
+from calibrant.report.study_figures import ablation_curves
 from calibrant.report.style import new_figure, save_figure
 from calibrant.report.summaries import Automated, automated
 
@@ -17,7 +17,6 @@ __all__ = [
     "coverage_curves",
     "group_reliability",
     "new_figure",
-    "pareto_picture",
     "read_entries",
     "reliability_diagram",
     "reliability_grid",

@@ -1,10 +1,10 @@
-"""Pictures of many runs: metrics over one setting or several components, and a search."""
+"""The picture of an ablation: metrics over one setting or several components."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from calibrant.errors import invalid
-from calibrant.report.style import GREY, MARKERS, VERMILLION, line_style, new_figure, percent_axis, styled
+from calibrant.report.style import GREY, MARKERS, line_style, new_figure, percent_axis, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,43 +66,4 @@ def ablation_curves(
         # Above the panel: a curve may run anywhere inside it.
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
     figure.suptitle(title, weight="bold", fontsize=11)
-    return figure
-
-
-@styled
-def pareto_picture(
-    error: Sequence[float],
-    calibration: Sequence[float],
-    seen: Sequence[float],
-    front: Sequence[bool],
-    *,
-    label: str = "validation ECE",
-    title: str = "",
-) -> "Figure":
-    """Every finished trial by validation error and calibration, coloured by the share of samples; the front is ringed.
-
-    Args:
-        error: Validation error of each trial, a fraction.
-        calibration: What `label` says, of each trial.
-        seen: Share of the sample updates.
-        front: Whether no other trial is at least as good in all three and better in one.
-        label: Name of the second axis.
-        title: Text above; empty for none.
-    """
-    figure = new_figure(6.4, 4.6)
-    axes = figure.subplots()
-    points = axes.scatter(
-        error, calibration, c=seen, cmap="viridis", vmin=0.0, vmax=1.0, s=42, edgecolors=GREY, linewidths=0.6
-    )
-    ringed = [(x, y) for x, y, on_front in zip(error, calibration, front, strict=True) if on_front]
-    ring: dict[str, Any] = {"s": 140, "facecolors": "none", "edgecolors": VERMILLION, "linewidths": 1.6}
-    axes.scatter(*zip(*ringed, strict=True), **ring, label="Pareto front of all three")
-    axes.set(xlabel="validation error", ylabel=label)
-    percent_axis(axes.xaxis)
-    if "NLL" not in label:
-        percent_axis(axes.yaxis)
-    axes.set_title(title)
-    axes.legend(loc="best")
-    bar = figure.colorbar(points, ax=axes, label="Share of sample updates")
-    percent_axis(bar.ax.yaxis)
     return figure

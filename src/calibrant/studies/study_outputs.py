@@ -1,4 +1,4 @@
-"""What a study leaves behind: run what is left of it, then write its tables, pages and records."""
+"""What a study leaves behind: run what is left of it, then write its tables and pages."""
 
 import csv
 import io
@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calibrant.errors import CheckFailed, InvalidInput
+from calibrant.errors import CheckFailed
 from calibrant.files import write_json, write_text
 from calibrant.report import ReportEntry, Section, save_figure, write_report
 from calibrant.studies.ablation import ablation_figure, ablation_table, choose_by_validation
-from calibrant.studies.records import write_record
 from calibrant.studies.result_tables import paper_tables, percent
 from calibrant.studies.study_folder import Study
 from calibrant.studies.study_results import Results
@@ -25,7 +24,7 @@ class Outcome:
     """The result of running a study or a sweep.
 
     Attributes:
-        failed: Why runs, workers or records failed. Empty if none did.
+        failed: Why runs or workers failed. Empty if none did.
         files: Tables, pictures and pages that were written.
         text: The tables for people.
         content: The same as plain JSON values.
@@ -49,16 +48,15 @@ class Outcome:
             raise CheckFailed(self.failed)
 
 
-def run_study(study: Study, *, record: Path | None = None, page: bool = False, **how: Any) -> Outcome:
-    """Run what is not finished, and write tables, pages and records of what is.
+def run_study(study: Study, *, page: bool = False, **how: Any) -> Outcome:
+    """Run what is not finished, and write tables and pages of what is.
 
     Args:
         study: The study.
-        record: Folder for one JSON per finished run. None: none are written.
         page: Whether to write report pages.
         how: `jobs`, `data_dir`, `trust_code` and `executor` of `Study.run`.
     """
-    outcome = _run(study, how, record)
+    outcome = _run(study, how)
     all_results = study.results()
     outcome.content = _json(study, all_results)
     if not all_results:  # no run has finished, and `failed` says why
@@ -70,9 +68,9 @@ def run_study(study: Study, *, record: Path | None = None, page: bool = False, *
     return outcome
 
 
-def run_ablation(study: Study, name: str, *, record: Path | None = None, **how: Any) -> Outcome:
+def run_ablation(study: Study, name: str, **how: Any) -> Outcome:
     """Run the study of an ablation, choose by validation, and write its table and its figure. See `run_study`."""
-    outcome = _run(study, how, record)
+    outcome = _run(study, how)
     all_results = study.results()
     if not all_results:
         return outcome
@@ -93,8 +91,8 @@ def run_ablation(study: Study, name: str, *, record: Path | None = None, **how: 
     return outcome
 
 
-def _run(study: Study, how: dict[str, Any], record: Path | None) -> Outcome:
-    """Run what is not finished and write records. Failures are kept, so that the finished runs can be shown first."""
+def _run(study: Study, how: dict[str, Any]) -> Outcome:
+    """Run what is not finished. Failures are kept, so that the finished runs can be shown first."""
     outcome = Outcome()
     try:
         study.run(**how)
@@ -102,14 +100,6 @@ def _run(study: Study, how: dict[str, Any], record: Path | None) -> Outcome:
         outcome.failed = str(error)
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt("stopped; run the same command again to continue") from error
-    if record is not None:
-        complaints = []
-        for planned in study.finished():
-            try:
-                write_record(study.record(planned), record)
-            except InvalidInput as error:
-                complaints.append(str(error))
-        outcome.failed = outcome.failed or "; ".join(complaints)
     return outcome
 
 

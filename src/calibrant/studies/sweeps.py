@@ -17,7 +17,6 @@ from pydantic import Field
 from calibrant.checks import whole
 from calibrant.errors import CalibrantError, InvalidInput, importing, invalid
 from calibrant.files import as_path, content_digest, output_error, write_json
-from calibrant.report import pareto_picture, save_figure
 from calibrant.scale import Executor, Task, run_tasks
 from calibrant.studies.study_outputs import Outcome
 from calibrant.studies.study_spec import TomlSettings
@@ -353,8 +352,9 @@ def run_sweep(
     if failed and not outcome.failed and not sweep.finished():
         outcome.failed = f"no trial finished, {len(failed)} failed. The first: {failed[0]}"
     outcome.text = [f"{front_table(sweep).terminal()}\n"]
-    outcome.files = write_sweep(sweep)
+    outcome.files = [sweep.path / "sweep.json"]
     outcome.content = sweep_json(sweep)
+    write_json(outcome.files[0], outcome.content)
     return outcome
 
 
@@ -425,20 +425,6 @@ def front_table(sweep: Sweep) -> Table:
 def failures(sweep: Sweep) -> list[str]:
     """Return why trials failed: they diverged or were not possible."""
     return [" ".join(trial.user_attrs.get("stopped", "").split()) for trial in sweep.stopped()]
-
-
-def write_sweep(sweep: Sweep) -> list[Path]:
-    """Write `sweep.json` and, if a trial has finished, `pareto.svg` and `pareto.png`."""
-    paths = [sweep.path / "sweep.json"]
-    write_json(paths[0], sweep_json(sweep))
-    finished = sweep.finished()
-    if finished:
-        error, calibration, seen = zip(*(trial.values for trial in finished), strict=True)
-        front = {trial.number for trial in sweep.front()}
-        on_front = [trial.number in front for trial in finished]
-        figure = pareto_picture(error, calibration, seen, on_front, label=sweep.spec.objectives[1], title=sweep.title)
-        paths += save_figure(figure, sweep.path / "pareto")
-    return paths
 
 
 # Optuna and its storages.
