@@ -15,7 +15,6 @@ from calibrant.cli._shared import (
     Switch,
     answer,
     refuse_with_labels,
-    steps,
 )
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import invalid
@@ -59,10 +58,6 @@ def report(
     from calibrant.decisions import MultiLabel
     from calibrant.report import read_entries, write_label_report, write_report
 
-    shared: dict[str, Any] = {"threshold": threshold, "n_resamples": n_resamples, "pictures": pictures}
-    shared |= {"data_dir": data_dir, "n_bins": n_bins, "groups": groups}
-    if title is not None:
-        shared["title"] = title
     rules = MultiLabel.of_file(policy)
     if rules is not None:
         refuse_with_labels(name=name, images=images, title=title, **vars(reading))
@@ -73,9 +68,10 @@ def report(
         answer(f"report: {page}", {"pages": [str(page)]}, as_json=as_json)
         return
     entries = _with_pictures(read_entries(sources, names=name or (), images=images, **reading.options()))
-    with steps() as progress:
-        progress("Measuring", 0, None)
-        page = write_report(entries, out, **shared, policy=policy, raw=raw)
+    settings: dict[str, Any] = {"threshold": threshold, "n_bins": n_bins, "n_resamples": n_resamples, "groups": groups}
+    if title is not None:
+        settings["title"] = title
+    page = write_report(entries, out, policy=policy, raw=raw, pictures=pictures, data_dir=data_dir, **settings)
     answer(f"report: {page}", {"pages": [str(page)]}, as_json=as_json)
 
 

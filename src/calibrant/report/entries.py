@@ -162,9 +162,4 @@ def data_uri(image: Pixels) -> str:
         picture.thumbnail((_LONGEST, _LONGEST))
     buffer = io.BytesIO()
     picture.save(buffer, format="png", optimize=True)
-    return png_uri(buffer.getvalue())
-
-
-def png_uri(png: bytes) -> str:
-    """A PNG inside an address."""
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
