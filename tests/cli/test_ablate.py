@@ -26,7 +26,7 @@ def test_the_choice_is_by_validation_and_its_test_figures_are_told(calibrant, fo
     by_validation = min(study.runs, key=lambda planned: study.record(planned).value("validation_ece"))
     assert f"chosen on validation: {by_validation.label} (validation ECE " in out
     assert f"on test: ECE {100 * study.record(by_validation).value('ece'):.2f}" in out
-    assert {path.name for path in folder.glob("lambda.*")} == {"lambda.svg", "lambda.png"}
+    assert {path.name for path in folder.glob("lambda.*")} == {"lambda.md", "lambda.svg", "lambda.png"}
     assert "validation ECE" in (folder / "tables.md").read_text()
 
 
