@@ -39,9 +39,10 @@ class WrittenPage(type(Path())):  # type: ignore[misc]  # Python 3.11 has no oth
     """The path of a page that was written; a notebook shows it as a link."""
 
     def _repr_html_(self) -> str:
-        address = self.resolve().as_uri()
-        if self.resolve().is_relative_to(Path.cwd()):  # Jupyter opens only what lies below the notebook
-            address = quote(self.resolve().relative_to(Path.cwd()).as_posix())
+        target = self.resolve()
+        address = target.as_uri()
+        if target.is_relative_to(Path.cwd()):  # Jupyter opens only what lies below the notebook
+            address = quote(target.relative_to(Path.cwd()).as_posix())
         return f'<a href="{escape(address)}" target="_blank">{escape(str(self))}</a>'
 
 
