@@ -20,14 +20,10 @@ _LONGEST = 96
 
 
 class ReportEntry(NamedTuple):
-    """One method on the page.
+    """One method on the page: its name, what it said about the test set, and the run it comes from, if there is one.
 
-    Attributes:
-        name: Its name on the page.
-        predictions: What it said about the test set.
-        run: The run it comes from, for its recipe, environment, costs and pruning; None for predictions made elsewhere.
-        images: uint8, (n, H, W) or (n, H, W, C), in the order of the predictions. None: those of the run's data set, if
-            that is on this machine.
+    `images` are uint8, (n, H, W) or (n, H, W, C), in the order of the predictions. None: those of the run's data set,
+    if that is on this machine.
     """
 
     name: str

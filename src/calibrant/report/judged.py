@@ -41,16 +41,11 @@ CONFIDENCE = 0.95
 class Shown:
     """One method of the page.
 
-    Attributes:
-        entry: Its name and predictions.
-        calibration: What calibrated its scores; empty if nothing did.
-        promise: What its rule promises, whether that holds here, and the same about its shortlist, as paragraphs.
-        threshold: The rule's threshold; None without a rule or if each class has its own.
-        promises_nothing: Whether there is a rule and it sends every case to a person.
-        never: The classes that its rule never decides alone on these cases, as a sentence; empty if there are none.
-        promised: What it may automate at the same promised accuracies as the other methods, if that is known.
-        notes: What was found in the run and used, as sentences.
-        raw_name: The name of the same method without calibration; None if this is all there is of it.
+    `calibration` says what calibrated its scores, `promise` what its rule promises and whether that holds here, as
+    paragraphs, and `never` which classes the rule never decides alone. `threshold` is the rule's, if it has one that
+    the slider can show. `promises_nothing` means that there is a rule and it sends every case to a person. `promised`
+    is what it may automate at the same promised accuracies as the other methods. `raw_name` is the name of the same
+    method without calibration.
     """
 
     entry: ReportEntry

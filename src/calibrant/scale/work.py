@@ -28,16 +28,11 @@ _POLL_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Task:
-    """A Python module to run in a process of its own.
+    """A Python module to run in a process of its own, as `python -m MODULE ARGUMENTS`.
 
-    Attributes:
-        name: Name of the task in messages.
-        module, arguments: It is run as `python -m MODULE ARGUMENTS`.
-        log: File to which its output is appended.
-        accelerator, devices, cpus: "cpu", "cuda", or "auto" for a GPU if there is one; how many GPUs and cores it uses.
-        environment: Variables that are added to its environment.
-        lock: A file that the task keeps locked. If its machine is lost and it is started again, the new process waits
-            until the first one has released this file.
+    Its output is appended to `log`, and `environment` is added to its variables. It uses `cpus` cores and, with the
+    accelerator "cuda" or "auto" if there is one, `devices` GPUs. It keeps the file `lock` locked: if its machine is
+    lost and it is started again, the new process waits until the first one has released this file.
     """
 
     name: str

@@ -214,7 +214,6 @@ def against_controls(
 
 
 def _mean(records: Sequence[Record], metric: str) -> float | None:
-    """Return the mean of a metric over records; None without records, or if one of them lacks it."""
     values = values_of(records, metric)
     return None if values is None else statistics.fmean(values)
 

@@ -22,12 +22,8 @@ from calibrant.training import Run
 class Outcome:
     """The result of running a study or a sweep.
 
-    Attributes:
-        failed: Why runs or workers failed. Empty if none did.
-        files: Tables, pictures and pages that were written.
-        text: The tables for people.
-        results: Of a study, one for each data set and network.
-        content: The same as plain JSON values.
+    `failed` says why runs or workers failed; it is empty if none did. `text` has the tables for people, `content` the
+    same as plain JSON values, and `results` those of a study, one for each data set and network.
     """
 
     failed: str = ""
