@@ -162,7 +162,11 @@ class Table:
         """Yield the lines of one row in some columns. Row 0 has the headings."""
         from rich.cells import cell_len
 
-        for parts in zip_longest(*(columns[index][row] for index in group), fillvalue=""):
+        cells = [columns[index][row] for index in group]
+        if row == 0:  # short headings stand just above the line
+            most = max(map(len, cells))
+            cells = [[""] * (most - len(cell)) + cell for cell in cells]
+        for parts in zip_longest(*cells, fillvalue=""):
             line = " "
             for index, part in zip(group, parts, strict=True):
                 padding = " " * (widths[index] - cell_len(part))
