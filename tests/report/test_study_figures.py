@@ -52,7 +52,8 @@ def test_legends_hide_no_curve():
 
 
 def test_components_are_points_without_a_line():
-    for axes in ablation_curves(["FLSD", "+H"], {"ECE": [0.2, 0.1]}, {"|S95|": [0.5, 0.6]}, parameter="parts").axes:
+    errors, shares = {"ECE": [0.2, 0.1]}, {"|S95|": [0.5, 0.6]}
+    for axes in ablation_curves(["FLSD", "+H"], errors, shares, parameter="parts", connected=False).axes:
         (points,) = axes.lines
         assert points.get_linestyle() == "None"
         assert [tick.get_text() for tick in axes.get_xticklabels()] == ["FLSD", "+H"]

@@ -19,12 +19,12 @@ def ablation_curves(
     parameter: str,
     chosen: str | None = None,
     spreads: Mapping[str, Sequence[float]] | None = None,
+    connected: bool = True,
     title: str = "",
 ) -> "Figure":
     """Two panels over the values of a setting, as in the paper: errors on the left, automated shares on the right.
 
     The values are evenly spaced because the paper's grids (0.1, 0.5, 1, 5, ...) are neither linear nor logarithmic.
-    Without numbers as labels, such as for components, the points are not connected.
 
     Args:
         labels: The values of the setting, V texts.
@@ -33,6 +33,7 @@ def ablation_curves(
         parameter: Name on the axis: lambda, kappa, interval, alpha.
         chosen: The one of `labels` that was chosen on validation; a dashed line marks it.
         spreads: Curve name to V half-lengths of error bars; NaN for none.
+        connected: Whether a line connects the values; False for components.
         title: Text above; empty for none.
     """
     spreads = spreads or {}
@@ -40,7 +41,6 @@ def ablation_curves(
         for name, series in group.items():
             if len(series) != len(labels):
                 raise invalid(f"curve {name!r}", f"have one value for each of the {len(labels)} settings", len(series))
-    connected = all(label.replace(".", "").isdecimal() for label in labels)
     places = range(len(labels))
     figure = new_figure(8.6, 3.6)
     for axes, group, what in zip(figure.subplots(1, 2), (errors, shares), ("Error", "Share of samples"), strict=True):

@@ -145,6 +145,7 @@ def ablation_figure(name: str, results: Results) -> "Figure":
         parameter=name,
         chosen=chosen,
         spreads=spreads,
+        connected=name != "components",
         title=f"{results.data}, {results.model}: test set (bars: {bars})",
     )
 
