@@ -71,7 +71,8 @@ def digest(name: str) -> str:
         if spec is None:
             hint = "A known one has no colon; your own needs a module that Python can find from this folder."
             raise invalid("module", "be importable", repr(module), hint)
-        path = spec.origin
+        if spec.has_location:  # "built-in" is no path
+            path = spec.origin
     if not path or not Path(path).is_file():
         return ""
     return sha256_of(path)
