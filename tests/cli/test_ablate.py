@@ -27,7 +27,7 @@ def test_the_choice_is_by_validation_and_its_test_figures_are_told(calibrant, fo
     assert f"chosen on validation: {by_validation.label} (validation ECE " in out
     assert f"on test: ECE {100 * study.record(by_validation).value('ece'):.2f}" in out
     assert {path.name for path in folder.glob("lambda.*")} == {"lambda.md", "lambda.svg", "lambda.png"}
-    assert "validation ECE" in (folder / "tables.md").read_text()
+    assert "validation ECE" in (folder / "lambda.md").read_text()
 
 
 def test_json(calibrant, folder):
