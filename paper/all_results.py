@@ -60,7 +60,7 @@ def _line(record: Record, name: str) -> dict[str, Value]:
     line |= {f"test_{figure.removeprefix('test_')}": record.value(figure) for figure in _FIGURES}
     line |= {f"test_scaled_{figure}": record.value(f"scaled_{figure}") for figure in _SCALED}
     line |= {"validation_error": record.validation.test_error, "validation_nll": record.validation.nll}
-    line |= {"validation_ece": record.validation_ece, "validation_scaled_nll": record.validation_nll_scaled}
+    line |= {"validation_ece": record.value("validation_ece"), "validation_scaled_nll": record.validation_nll_scaled}
     for target in ("0.98", "0.99"):
         for part in ("share", "accuracy", "scaled_share", "scaled_accuracy", "best_share", "best_accuracy"):
             line[f"automated_{part}@{target}"] = _automated(record, part, target)

@@ -100,7 +100,7 @@ def train_go_on(begin: Callable[[Path], list[str]]) -> Callable[[Path], list[str
 
 def compare(out: Path) -> list[str]:
     methods = ("--methods", "nll", "fl", "--data", "digits", "--no-page", "--jobs", "2")
-    return ["compare", *methods, *SHORT, "--record", str(out / "recorded"), "--out", str(out)]
+    return ["compare", *methods, *SHORT, "--out", str(out)]
 
 
 def sweep(out: Path) -> list[str]:
@@ -170,7 +170,7 @@ def run_content(folder: Path) -> dict[str, bytes]:
 def study_content(folder: Path) -> dict[str, bytes]:
     """Runs and records; tables show training times, so only that they are there."""
     found = {}
-    for part in ("runs", "records", "recorded", "recipes"):
+    for part in ("runs", "records", "recipes"):
         found |= {f"{part}/{name}": content for name, content in run_content(folder / part).items()}
     return found | {
         name: b"" for name in ("tables.md", "tables.tex", "comparison.json", "runs.csv") if (folder / name).is_file()

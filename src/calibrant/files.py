@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -150,28 +150,39 @@ def read_json(path: str | Path) -> Any:
 
 def parse_json(text: str | bytes, where: str) -> Any:
     """Parse JSON, bytes as UTF-8. Anything but plain JSON of reasonable size is an error that names `where`."""
-    return _parse(_json_of, text, where, "a JSON file")
-
-
-def _parse(read: Callable[[str], _T], text: str | bytes, where: str, what: str) -> _T:
-    try:
+    with _parsing(where, "a JSON file"):
         if isinstance(text, bytes):
             text = text.decode("utf-8")
-        content = read(text)
+        for sign, most in _MOST_SIGNS.items():
+            if text.count(sign) > most:
+                raise ValueError(f"more than {most:,} times {sign!r}")
+        content = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_refuse_constant)
         _refuse_strange_values(content)
-    except (ValueError, RecursionError) as error:
-        fault = str(error)
-        if isinstance(error, RecursionError):
-            fault = _TOO_DEEP
-        raise invalid(where, f"be {what}", f"something else ({fault})") from error
     return content
 
 
-def _json_of(text: str) -> Any:
-    for sign, most in _MOST_SIGNS.items():
-        if text.count(sign) > most:
-            raise ValueError(f"more than {most:,} times {sign!r}")
-    return json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_refuse_constant)
+def read_toml(path: str | Path, what: str) -> dict[str, Any]:
+    """Read a TOML file, with the limits of `parse_json`; `what` says what it is, for messages: "recipe", "study"."""
+    where = f"{what} {path}"
+    data = _read_bounded(path, where, MOST_TOML_BYTES)
+    with _parsing(where, "TOML"):
+        text = data.decode("utf-8")
+        # tomllib takes time and memory that grow with the square of the length of a dotted key.
+        if _LONG_KEY.search(text):
+            raise ValueError(_TOO_DEEP)
+        content = tomllib.loads(text)
+        _refuse_strange_values(content)
+    return content
+
+
+@contextmanager
+def _parsing(where: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise invalid(where, f"be {what}", f"something else ({error})") from error
+    except RecursionError as error:
+        raise invalid(where, f"be {what}", f"something else ({_TOO_DEEP})") from error
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -239,19 +250,6 @@ def typed(kind: type[_T], values: Any, *, what: str, where: str) -> _T:
         place = ".".join(str(part) for part in first["loc"])
         fault = f"{place}: {first['msg']}".removeprefix(": ").replace("Value error, ", "").removesuffix(".")
         raise invalid(where, f"be an undamaged {what}", f"one with a fault: {fault}") from error
-
-
-def read_toml(path: str | Path, what: str) -> dict[str, Any]:
-    """Read a TOML file, with the limits of `parse_json`; `what` says what it is, for messages: "recipe", "study"."""
-    where = f"{what} {path}"
-    return _parse(_toml_of, _read_bounded(path, where, MOST_TOML_BYTES), where, "TOML")
-
-
-def _toml_of(text: str) -> dict[str, Any]:
-    # tomllib takes time and memory that grow with the square of the length of a dotted key.
-    if _LONG_KEY.search(text):
-        raise ValueError(_TOO_DEEP)
-    return tomllib.loads(text)
 
 
 def _read_bounded(path: str | Path, where: str, most: int) -> bytes:

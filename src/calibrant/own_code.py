@@ -21,13 +21,13 @@ from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from calibrant.errors import CalibrantError, InvalidInput, did_you_mean, invalid, one_line, our_fault
+from calibrant.errors import CalibrantError, InvalidInput, invalid, one_line, our_fault
 from calibrant.files import sha256_of
 
 # Names with these words before the colon belong to installed libraries.
 _LIBRARIES = ("torchvision", "timm")
-_DIGEST = re.compile("[0-9a-f]{64}")
-_MODULE = re.compile(r"[\w-]+(\.[\w-]+)*")
+# A line of the store. Code without a file has no digest, and is trusted in one process only.
+_LINE = re.compile(r"^([0-9a-f]{64}) ([\w-]+(?:\.[\w-]+)*)$", re.MULTILINE)
 _LONGEST_STORE = 10_000_000
 
 _digests: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
@@ -58,21 +58,21 @@ def own_parts(name: str) -> tuple[str, ...]:
 def digest(name: str) -> str:
     """Return the SHA-256 of the module's file, so that a run can tell whether its code has changed.
 
-    If the module is imported already, it is that of the file as it was then: an edit has no effect until Python starts
-    again. Only that file counts, not what it imports in turn. Empty if there is no file, as in a notebook.
+    If the module is imported already, it is that of the file as it was then. Only that file counts, not what it imports
+    in turn. Empty if there is no file, as in a notebook.
     """
     module = _module_of(name)
     loaded = sys.modules.get(module)
+    if loaded is not None and loaded in _digests:
+        return _digests[loaded]
+    path = getattr(loaded, "__file__", None)
     if loaded is None:
         spec = _find(module)
         if spec is None:
             hint = "A known one has no colon; your own needs a module that Python can find from this folder."
             raise invalid("module", "be importable", repr(module), hint)
-        path = spec.origin if spec.has_location else None
-    elif loaded in _digests:
-        return _digests[loaded]
-    else:
-        path = getattr(loaded, "__file__", None)
+        if spec.has_location:  # "built-in" is no path
+            path = spec.origin
     if not path or not Path(path).is_file():
         return ""
     return sha256_of(path)
@@ -86,33 +86,26 @@ def _module_of(name: str) -> str:
 
 
 def _find(module: str) -> ModuleSpec | None:
-    """Find what importing a module would run.
-
-    `importlib.util.find_spec` would import the packages around the module, so finders are asked one part at a time.
-    """
+    """Find what importing a module would run, one part at a time: `importlib.util.find_spec` imports the packages."""
     # The user's file usually lies in the working directory; an installed console script does not look there by itself.
-    places = [str(Path.cwd()), *sys.path]
+    places: list[str] | None = [str(Path.cwd()), *sys.path]
     spec = None
-    parts = module.split(".")
-    for count in range(1, len(parts) + 1):
-        spec = places and _ask_finders(".".join(parts[:count]), places)
-        if not spec:
+    for name in _with_packages(module):
+        spec = None
+        for finder in sys.meta_path:
+            # Other finders, such as those of editable installs, know their own places.
+            asked = places if finder is PathFinder or "." in name else None
+            spec = spec or finder.find_spec(name, asked)
+        if spec is None:
             return None
         places = list(spec.submodule_search_locations or ())
-    return spec or None
+    return spec
 
 
-def _ask_finders(module: str, places: list[str]) -> ModuleSpec | None:
-    for finder in sys.meta_path:
-        if not hasattr(finder, "find_spec"):
-            continue
-        if finder is PathFinder or "." in module:
-            spec = finder.find_spec(module, places)
-        else:  # other finders, such as those of editable installs, know their own places
-            spec = finder.find_spec(module, None)
-        if spec is not None:
-            return spec
-    return None
+def _with_packages(module: str) -> list[str]:
+    """Return the names of the packages around a module, then its own."""
+    parts = module.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
 # Trusting.
@@ -124,23 +117,33 @@ def trust(name: str) -> None:
 
 
 def _trust(modules: list[tuple[str, str]]) -> None:
+    _trusted.update(modules)
     for module, content in modules:
-        _trusted.add((module, content))
         remember(module, content)
+
+
+def remember(module: str, content: str) -> None:
+    """Note in the user's state folder that this module with this digest is trusted, if that can be written."""
+    line = f"{content} {module}"
+    if not _LINE.fullmatch(line) or (module, content) in _remembered():
+        return
+    with contextlib.suppress(OSError):
+        path = _store()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as handle:
+            # One short write at the end of a file: the system does not mix it with another process's.
+            handle.write(f"{line}\n")
 
 
 def _modules_run_by(name: str) -> list[tuple[str, str]]:
     """Name and digest of each module that importing this one runs: the packages around it, then itself."""
-    parts = _module_of(name).split(".")
+    *packages, own = _with_packages(_module_of(name))
     modules = []
-    for count in range(1, len(parts) + 1):
-        module = ".".join(parts[:count])
-        if count < len(parts) and module not in sys.modules:
-            spec = _find(module)
-            if spec is not None and spec.origin is None:  # a folder without __init__.py runs nothing
-                continue
-        modules.append((module, digest(module)))
-    return modules
+    for package in packages:
+        spec = None if package in sys.modules else _find(package)
+        if spec is None or spec.origin is not None:  # a folder without __init__.py runs nothing
+            modules.append((package, digest(package)))
+    return [*modules, (own, digest(own))]
 
 
 def trust_named(*names: object) -> None:
@@ -149,21 +152,6 @@ def trust_named(*names: object) -> None:
         if isinstance(name, str):
             for part in own_parts(name):
                 trust(part)
-
-
-def remember(module: str, content: str) -> None:
-    """Note in the user's state folder that this module with this digest is trusted on this machine.
-
-    If that folder cannot be written, the trust ends with the process.
-    """
-    if not _is_storable(module, content) or (module, content) in _remembered():
-        return
-    with contextlib.suppress(OSError):
-        path = _store()
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as handle:
-            # One short write at the end of a file: the system does not mix it with another process's.
-            handle.write(f"{content} {module}\n")
 
 
 def require(name: str, *, expected: str | None = None, trusted: bool = False) -> list[tuple[str, str]]:
@@ -203,11 +191,6 @@ def in_words(content: str) -> str:
     return f"the file with SHA-256 {content[:12]}..."
 
 
-def _is_storable(module: str, content: str) -> bool:
-    """Whether both fit on a line of the store: code without a file has no digest."""
-    return bool(_MODULE.fullmatch(module) and _DIGEST.fullmatch(content))
-
-
 def _store() -> Path:
     folder = os.environ.get("CALIBRANT_STATE")
     if folder:
@@ -217,15 +200,13 @@ def _store() -> Path:
     return platformdirs.user_state_path("calibrant") / "trusted_code.txt"
 
 
-def _remembered() -> frozenset[tuple[str, str]]:
+def _remembered() -> set[tuple[str, str]]:
     """Name and digest of each module that was trusted."""
     try:
         with _store().open(encoding="utf-8", errors="replace") as handle:
-            lines = handle.read(_LONGEST_STORE).splitlines()
+            return {(name, content) for content, name in _LINE.findall(handle.read(_LONGEST_STORE))}
     except OSError:
-        return frozenset()
-    pairs = [line.partition(" ") for line in lines]
-    return frozenset((name, content) for content, _, name in pairs if _is_storable(name, content))
+        return set()
 
 
 # Importing and calling.
@@ -243,11 +224,9 @@ def load(name: str, *, kind: str = "code", expected: str | None = None, trusted:
             imported = _import(part, content)
     function: Callable[..., Any] | None = getattr(imported, attribute, None)
     if function is None or not callable(function):
-        names = [key for key, value in vars(imported).items() if callable(value) and not key.startswith("_")]
-        hint = did_you_mean(attribute, names) if names else ""
         # Which file, because another module may have the same name: a random.py of yours is not the one Python takes.
         where = getattr(imported, "__file__", None) or module
-        raise invalid(f"{kind} {module}:{attribute}", f"name a function or class in {where}", repr(attribute), hint)
+        raise invalid(f"{kind} {module}:{attribute}", f"name a function or class in {where}", repr(attribute))
     return function
 
 
@@ -258,9 +237,7 @@ def own_code_at_work(doing: str) -> Iterator[None]:
     What it prints goes to standard error, because standard output may be JSON that a program reads.
     """
     here = str(Path.cwd())
-    added = here not in sys.path
-    if added:
-        sys.path.insert(0, here)
+    sys.path.insert(0, here)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
@@ -270,7 +247,7 @@ def own_code_at_work(doing: str) -> Iterator[None]:
         message = " ".join(str(error).split()).removesuffix(".")
         raise InvalidInput(f"{doing} {type(error).__name__}: {message}.") from error
     finally:
-        if added and here in sys.path:
+        with contextlib.suppress(ValueError):
             sys.path.remove(here)
 
 

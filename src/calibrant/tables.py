@@ -1,12 +1,12 @@
 """Tables for people: one `Table` for the prompt, a notebook, a terminal, Markdown and LaTeX."""
 
-import io
 import shutil
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from html import escape
+from itertools import chain, zip_longest
 from typing import Any
 
 from calibrant.errors import one_line, printable
@@ -125,19 +125,23 @@ class Table:
             width: Columns of the terminal. None: those of the current terminal, or 160 for a pipe or a file.
         """
         from rich.cells import cell_len
-        from rich.console import Console
 
-        available = width or shutil.get_terminal_size((_WIDTH_OF_A_FILE, 24)).columns
-        available = max(available, _NARROWEST_TERMINAL)
-        out = io.StringIO()
-        console = Console(file=out, width=available, color_system=None, highlight=False, markup=False)
-        columns = [self._lines(index) for index in range(len(self.columns))]
-        widths = [max(map(cell_len, "\n".join(column).splitlines()), default=0) for column in columns]
-        for fitting in self._columns_that_fit(widths, available):
-            console.print(self._rich_table(columns, widths, fitting, available))
-        lines = [line.rstrip() for line in out.getvalue().rstrip().splitlines()]
-        if not lines[0]:  # rich begins this kind of box with a blank line
-            del lines[0]
+        available = max(width or shutil.get_terminal_size((_WIDTH_OF_A_FILE, 24)).columns, _NARROWEST_TERMINAL)
+        for name, text in ((available, available), (available // 3, available // 2)):  # long texts may not fit
+            columns = [self._folded(0, name), *(self._folded(i, text) for i in range(1, len(self.columns)))]
+            widths = [max(cell_len(line) for cell in column for line in cell) for column in columns]
+            if sum(widths) + 3 * len(widths) < available:
+                break
+        groups: list[list[int]] = []
+        for index in range(1, len(columns)):
+            if not groups or sum(widths[i] + 3 for i in groups[-1]) + widths[index] + 4 > available:
+                groups.append([0])
+            groups[-1].append(index)
+        lines = []
+        for group in groups:
+            heading, *body = [self._aligned(columns, widths, group, row) for row in range(len(self.rows) + 1)]
+            lines += ["", *heading, " " + "─" * (sum(widths[i] + 3 for i in group) - 1), *chain.from_iterable(body)]
+        del lines[0]
         if self.title:
             lines = [self.title, "", *lines]
         if self.caption:
@@ -145,48 +149,32 @@ class Table:
             lines += ["", textwrap.fill(self.caption, max(_NARROWEST_TERMINAL, longest))]
         return "\n".join(lines)
 
-    def _lines(self, column: int) -> list[str]:
-        """The heading of a column, on lines of at most 30 characters (it may be a long path), and its cells."""
-        cells = ["\n".join(textwrap.wrap(printable(self.columns[column]), _WIDEST_HEADING))]
+    def _folded(self, column: int, most: int) -> list[list[str]]:
+        """The lines of the heading of a column and of each of its cells. Numbers are never folded."""
+        if column and not self.is_text(column):
+            most = UNLIMITED
+        cells = [textwrap.wrap(printable(self.columns[column]), min(most, _WIDEST_HEADING)) or [""]]
         for number, row in enumerate(self.rows):
-            cells.append(printable(str(row[column])) + "*" * self.is_best(number, column))
+            cells.append(textwrap.wrap(printable(str(row[column])) + "*" * self.is_best(number, column), most) or [""])
         return cells
 
-    def _columns_that_fit(self, widths: Sequence[int], available: int) -> list[list[int]]:
-        """The columns after the first in groups. Each group fits beside the first column."""
-        groups: list[list[int]] = [[]]
-        first = min(widths[0], available // 3) + 4
-        used = first
-        for index in range(1, len(widths)):
-            # Words can be broken, so a text column needs a fifth of the terminal at most.
-            most = available // 5 if self.is_text(index) else available
-            needed = min(widths[index], most) + 3
-            if groups[-1] and used + needed > available:
-                groups.append([])
-                used = first
-            groups[-1].append(index)
-            used += needed
-        return groups
+    def _aligned(self, columns: list[list[list[str]]], widths: list[int], group: list[int], row: int) -> Iterator[str]:
+        """Yield the lines of one row in some columns. Row 0 has the headings."""
+        from rich.cells import cell_len
 
-    def _rich_table(
-        self, columns: Sequence[Sequence[str]], widths: Sequence[int], fitting: Sequence[int], available: int
-    ) -> object:
-        from rich import box, table
-        from rich.text import Text
-
-        made = table.Table(box=box.SIMPLE)
-        # `Text` shows brackets as they are; a plain string would be read as markup.
-        for index in (0, *fitting):
-            heading = Text(columns[index][0])
-            if index == 0:
-                made.add_column(heading, overflow="fold", max_width=max(available // 3, 1))
-            elif self.is_text(index):
-                made.add_column(heading, overflow="fold")
-            else:
-                made.add_column(heading, justify="right", no_wrap=True, min_width=widths[index])
-        for number in range(1, len(self.rows) + 1):
-            made.add_row(*(Text(columns[index][number]) for index in (0, *fitting)))
-        return made
+        cells = [columns[index][row] for index in group]
+        if row == 0:  # short headings stand just above the line
+            most = max(map(len, cells))
+            cells = [[""] * (most - len(cell)) + cell for cell in cells]
+        for parts in zip_longest(*cells, fillvalue=""):
+            line = " "
+            for index, part in zip(group, parts, strict=True):
+                padding = " " * (widths[index] - cell_len(part))
+                if index == 0 or self.is_text(index):
+                    line += f" {part}{padding}  "
+                else:
+                    line += f" {padding}{part}  "
+            yield line.rstrip()
 
     def markdown(self, *, level: int = 3) -> str:
         """A Markdown table under a heading of this level. The best values are bold."""
@@ -217,7 +205,6 @@ class Table:
         return "\n".join([*lines, r"\bottomrule", r"\end{longtable}", r"\endgroup"]) + "\n"
 
     def _marked(self, escape: Callable[[str], str], best: str) -> Iterator[list[str]]:
-        """Yield the escaped cells of each row; the best values are put into a form."""
         for number, row in enumerate(self.rows):
             cells = [escape(str(cell)) for cell in row]
             yield [best.format(cell) if self.is_best(number, column) else cell for column, cell in enumerate(cells)]

@@ -39,19 +39,6 @@ def test_the_folder_alone_goes_on_and_json_is_only_json(calibrant, folder):
     assert len(results["differences"]) == 13
 
 
-def test_records_are_written_and_another_outcome_is_not_replaced(calibrant, folder, tmp_path):
-    code, _, _ = calibrant("compare", "--out", folder, "--no-page", "--record", tmp_path)
-    assert code == 0
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [f"digits-tiny-{m}-epochs=2-seed{s}.json" for m in ("flsd+h", "nll") for s in (0, 1)]
-    content = json.loads((tmp_path / names[0]).read_text())
-    content["predictions_sha256"]["test"] = "another"
-    (tmp_path / names[0]).write_text(json.dumps(content))
-    code, _, said = calibrant("compare", "--out", folder, "--no-page", "--record", tmp_path)
-    assert code == 1
-    assert "holds another outcome" in said
-
-
 def test_a_toml_file_and_flags_that_override_it(calibrant, folder, tmp_path):
     file = tmp_path / "study.toml"
     file.write_text('methods = ["nll", "flsd+h"]\nseeds = [0, 1, 2]\nbaseline = "flsd+h"\n[recipe]\nepochs = 2\n')
@@ -112,17 +99,6 @@ def test_bad_input_is_one_line_and_code_2(calibrant, tmp_path, monkeypatch, argu
     assert message in said
     assert len(said.splitlines()) == 1
     assert not (tmp_path / "new").exists()
-
-
-def test_a_smaller_study_in_the_same_folder_says_what_it_leaves_out(calibrant, folder):
-    calibrant("compare", *FLAGS, "--out", folder, "--no-page")
-    smaller = ("--methods", "nll", "--seeds", 0, 1, "--epochs", 2)
-    code, _, said = calibrant("compare", *smaller, "--out", folder, "--no-page")
-    assert code == 0
-    assert f"2 runs of the study that was in {folder} left out" in said
-    assert "(first: digits-tiny-flsd+h-seed0)" in said
-    code, _, said = calibrant("compare", *FLAGS, "--out", folder, "--no-page")
-    assert (code, "left out" in said) == (0, False)
 
 
 def test_nothing_is_said_to_be_left_out_of_a_study_that_is_refused(calibrant, folder):

@@ -60,7 +60,7 @@ def test_objects_show_themselves_as_tables(shown, line, name, text):
             (5.2, 5.6),
             {"bars": (0, 114, 178), "boxes": (251, 227, 173)},
         ),
-        ("figure", (10, 4), {"bars": (0, 114, 178), "boxes": (251, 227, 173), "line": (213, 94, 0)}),
+        ("figure", (10, 4), {"bars": (0, 114, 178), "boxes": (251, 227, 173)}),
     ],
 )
 def test_figures_show_themselves_as_pictures(shown, line, shape, colours):

@@ -10,9 +10,8 @@ from calibrant.report import (
     reliability_diagram,
     reliability_grid,
     save_figure,
-    threshold_curves,
 )
-from calibrant.report.summaries import automated, reliability_bands
+from calibrant.report.summaries import reliability_bands
 
 
 def _predictions():
@@ -24,7 +23,6 @@ DRAWN = {
     "reliability": lambda **ax: report.reliability_diagram(_predictions(), title="T", **ax),
     "accuracy": lambda **ax: report.coverage_curves({"a": _predictions()}, title="T", **ax),
     "risk": lambda **ax: report.coverage_curves(dict.fromkeys("abcdefg", _predictions()), error=True, title="T", **ax),
-    "thresholds": lambda **ax: report.threshold_curves(_predictions(), title="T", **ax),
 }
 
 
@@ -52,7 +50,7 @@ def test_the_same_is_drawn_into_axes_of_the_user(name):
 
 
 def test_a_notebook_shows_a_new_figure_as_a_picture():
-    assert DRAWN["thresholds"]()._repr_png_().startswith(b"\x89PNG\r\n")
+    assert DRAWN["reliability"]()._repr_png_().startswith(b"\x89PNG\r\n")
 
 
 def bars(axes, label):
@@ -104,9 +102,8 @@ def test_one_row_at_the_ends_of_the_scale_can_be_drawn(top, tmp_path):
 
 
 def test_what_is_no_predictions_is_one_line(predictions):
-    for draw in (reliability_diagram, threshold_curves):
-        with pytest.raises(InvalidInput, match="predictions must be Predictions, got ndarray"):
-            draw(np.eye(3))
+    with pytest.raises(InvalidInput, match="predictions must be Predictions, got ndarray"):
+        reliability_diagram(np.eye(3))
     for draw in (reliability_grid, coverage_curves):
         with pytest.raises(InvalidInput, match="methods must map names to predictions, got list"):
             draw([predictions])
@@ -136,34 +133,6 @@ def test_every_method_has_its_line_even_thirty_of_them(make):
 def test_no_methods_are_refused():
     with pytest.raises(InvalidInput, match="at least one method"):
         coverage_curves({})
-
-
-def test_threshold_curves_are_what_automated_says(predictions):
-    upper, lower = threshold_curves(predictions).axes
-    share, accuracy = upper.lines[0], upper.lines[1]
-    rows = [automated(predictions, delta) for delta in np.linspace(0.5, 1, 101)]
-    assert share.get_xdata() == pytest.approx(np.linspace(0.5, 1, 101))
-    assert share.get_ydata() == pytest.approx([row.share for row in rows])
-    nan = float("nan")
-    assert accuracy.get_ydata() == pytest.approx(
-        [nan if row.accuracy is None else row.accuracy for row in rows], nan_ok=True
-    )
-    assert lower.lines[0].get_ydata() == pytest.approx([nan if r.ece is None else r.ece for r in rows], nan_ok=True)
-    (band,) = upper.collections
-    corners = {tuple(np.round(corner, 12)) for corner in band.get_paths()[0].vertices}
-    for row in rows:
-        for end in row.interval or ():
-            assert (round(row.threshold, 12), round(end, 12)) in corners
-
-
-def test_curves_end_where_nothing_is_automated():
-    predictions = Predictions.from_probabilities([[0.7, 0.3], [0.6, 0.4]], [0, 1])
-    upper, lower = threshold_curves(predictions).axes
-    share = upper.lines[0]
-    assert share.get_ydata().tolist() == [(x <= 0.6) / 2 + (x <= 0.7) / 2 for x in share.get_xdata()]
-    empty = share.get_ydata() == 0
-    assert np.isnan(upper.lines[1].get_ydata()).tolist() == empty.tolist()
-    assert np.isnan(lower.lines[0].get_ydata()).tolist() == empty.tolist()
 
 
 def test_names_are_text_and_no_formula(make, tmp_path):

@@ -198,17 +198,6 @@ def test_a_calibrator_leaves_the_cases_that_it_has_not_seen(promising):
     assert (seen_all.promised, judged(read_entries(promising), policy=Policy(4, unknown))[0].promised) == ({}, {})
 
 
-def test_a_rule_that_makes_the_promise_stands_for_itself(promising):
-    val, test = promising.predictions("val"), promising.predictions("test")
-    rule = choose_threshold(val, 0.99)
-    (shown,) = judged(read_entries({"alone": test}), policy=with_rule(rule))
-    assert list(shown.promised) == [0.99]
-    assert shown.promised[0.99][0] == rule.route(test).automate.mean()
-    others = [choose_threshold(val, 0.97), choose_threshold(val, 0.99, per_class=True)]
-    assert [judged(read_entries({"a": test}), policy=with_rule(each))[0].promised for each in others] == [{}, {}]
-    assert judged(read_entries({"alone": val}), policy=with_rule(rule))[0].promised == {}
-
-
 def test_shares_know_the_clusters_of_the_rule(promising, make):
     """The cases of a patient are one case with four copies: they promise less than four."""
     for split, seed in (("val", 1), ("test", 2)):

@@ -136,8 +136,8 @@ def test_faults_come_home_as_one_line(on_ray, tmp_path, monkeypatch):
     (one,) = run_tasks(tasks, executor=on_ray)
     assert (one.code, one.message) == (1, "data must exist.")
     assert (tmp_path / "logs" / "cell.log").is_file()
-    with pytest.raises(InvalidInput, match="cluster must have a machine with 1 cores and 1 GPUs for cell"):
-        on_ray.capacity(replace(tasks[0], accelerator="cuda"))
+    with pytest.raises(InvalidInput, match="cluster must have a machine with 1 GPUs for cell"):
+        run_tasks([replace(tasks[0], accelerator="cuda")], executor=on_ray)
 
 
 def test_an_item_whose_worker_is_lost_is_done_again(on_ray, tmp_path):

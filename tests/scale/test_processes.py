@@ -18,10 +18,10 @@ def test_failures_are_reported_and_do_not_stop_the_others(tmp_path):
         Task("c", "json.tool", (str(tmp_path / "good.json"),), tmp_path / "logs" / "c.log"),
     ]
     watched = []
-    ended = {one.task: one for one in run_tasks(tasks, jobs=2, watch=lambda done: watched.append(len(done)))}
+    ended = {one.task: one for one in run_tasks(tasks, jobs=2, watch=watched.append)}
     assert {name: bool(one.code) for name, one in ended.items()} == {"a": False, "b": True, "c": False}
     assert "missing.json" in ended["b"].message
-    assert watched[-1] == 3
+    assert watched == list(ended.values())
     assert (tmp_path / "logs" / "a.log").read_text().strip() == "{}"
 
 

@@ -105,12 +105,11 @@ def test_the_picture_shows_the_spread_over_seeds(make_record):
     assert "(bars: standard deviation over seeds)" in figure.get_suptitle()
 
 
-def test_components_are_drawn_as_bars(make_record):
+def test_components_are_points_and_none_is_chosen(make_record):
     groups = {label: [make_record(method)] for label, method in list(COMPONENTS.items())[:3]}
     left, right = ablation_figure("components", summarise(groups, "FLSD")).axes
-    assert [tick.get_text() for tick in left.get_yticklabels()] == list(groups)
-    assert len(left.patches) == 3 * 3
-    assert len(right.patches) == 2 * 3
+    assert [tick.get_text() for tick in left.get_xticklabels()] == list(groups)
+    assert (len(left.lines), len(right.lines)) == (3, 2)
 
 
 def test_the_picture_marks_the_value_that_validation_chose(results):

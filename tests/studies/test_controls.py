@@ -7,7 +7,7 @@ import pytest
 
 from calibrant.studies import summarise
 from calibrant.studies.controls import METRICS, against_controls, find_controls, plans_without_control
-from calibrant.studies.referee import ImageNoise, Referee
+from calibrant.studies.referee import Referee
 from calibrant.studies.result_tables import control_table, paper_tables
 from tests.studies.conftest import drawn
 
@@ -59,13 +59,11 @@ def test_the_interval_holds_the_noise_of_the_images(runs):
     def predictions_of(record, scaled):
         return drawn(record.seed, sharpness=sharpness[record.method])
 
-    noise = ImageNoise(predictions_of)
     groups = runs(full=False)
-    for alone, item in zip(
-        against_controls(groups), against_controls(groups, Referee(groups, predictions_of)), strict=True
-    ):
+    referee = Referee(groups, predictions_of)
+    for alone, item in zip(against_controls(groups), against_controls(groups, referee), strict=True):
         metric = item.difference.metric
-        added = noise.variance(metric, groups["nll+unbiased"], groups["nll@96"])
+        added = referee.image_variance(metric, groups["nll+unbiased"], groups["nll@96"])
         without = alone.difference.spread
         seeds = 0.0 if without is None else without.error**2
         assert item.difference.spread.error == pytest.approx(np.sqrt(seeds + added))

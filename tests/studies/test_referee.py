@@ -11,7 +11,7 @@ from calibrant.metrics import evaluate
 from calibrant.metrics.intervals import resample_models
 from calibrant.predictions import Predictions
 from calibrant.studies import referee, summarise
-from calibrant.studies.referee import Difference, ImageNoise, Referee, SeedPool, Spread, decide, fieller, spread_of
+from calibrant.studies.referee import Difference, Referee, SeedPool, Spread, decide, fieller, spread_of
 
 ROWS = 599
 
@@ -28,8 +28,8 @@ def test_the_noise_is_that_of_resampled_images(make_record):
     """Against the exact standard error of the mean difference: its value image by image has a known variance."""
     wrong = {"nll0": range(40), "flsd0": range(20, 68), "nll1": range(100, 140), "flsd1": range(130, 178)}
     groups = {name: [make_record(name, seed=seed) for seed in (0, 1)] for name in ("nll", "flsd")}
-    noise = ImageNoise(lambda record, scaled: predictions(wrong[f"{record.method}{record.seed}"]))
-    found = noise.variance("test_error", groups["flsd"], groups["nll"])
+    noise = Referee({}, lambda record, scaled: predictions(wrong[f"{record.method}{record.seed}"]))
+    found = noise.image_variance("test_error", groups["flsd"], groups["nll"])
     errors = {name: np.isin(np.arange(ROWS), which).astype(float) for name, which in wrong.items()}
     image = (errors["flsd0"] - errors["nll0"] + errors["flsd1"] - errors["nll1"]) / 2
     assert np.sqrt(found) == pytest.approx(image.std() / np.sqrt(ROWS), rel=0.15)
@@ -59,7 +59,7 @@ def test_the_noise_of_errors_and_sets_is_the_mean_over_pairs_of_what_compare_fin
         name: Predictions.from_logits((1 + int("nll" in name)) * value, targets) for name, value in logits.items()
     }
     groups = {name: [make_record(name, seed=seed) for seed in (0, 1)] for name in ("nll", "flsd")}
-    noise = ImageNoise(lambda record, scaled: models[f"{record.method}{record.seed}"])
+    noise = Referee({}, lambda record, scaled: models[f"{record.method}{record.seed}"])
     evaluations = {name: evaluate(model, n_bins=10, thresholds=(0.95,)) for name, model in models.items()}
     for metric in ("ece", "share@0.95"):
         farthest = []
@@ -73,7 +73,7 @@ def test_the_noise_of_errors_and_sets_is_the_mean_over_pairs_of_what_compare_fin
             low, high = b.difference(a, metric)
             difference = b.evaluation.values()[metric] - a.evaluation.values()[metric]
             farthest.append(max(difference - low, high - difference))
-        found = noise.variance(metric, groups["flsd"], groups["nll"])
+        found = noise.image_variance(metric, groups["flsd"], groups["nll"])
         assert 1.96 * np.sqrt(found) == pytest.approx(np.mean(farthest))
 
 

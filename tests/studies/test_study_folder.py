@@ -97,12 +97,12 @@ def test_tables_and_page_are_written(finished_study):
     assert content["comparisons"][0]["rows"][0]["figures"]["ece"]["values"][0] == pytest.approx(
         finished_study.record(finished_study.runs[0]).value("ece")
     )
-    (page,) = report_study(finished_study, n_resamples=20)
+    (page,) = report_study(finished_study, finished_study.results(), n_resamples=20)
     assert "flsd+h+p-ema" in page.read_text()
 
 
 def test_the_page_of_a_study_shows_its_tables_over_seeds(finished_study):
-    (page,) = report_study(finished_study, n_resamples=0, pictures=False)
+    (page,) = report_study(finished_study, finished_study.results(), n_resamples=0, pictures=False)
     html = unescape(page.read_text(encoding="utf-8"))
     (results,) = finished_study.results()
     for grid in paper_tables(results):
@@ -121,7 +121,7 @@ def test_a_second_network_gets_a_page_and_no_stale_page_of_the_first_is_left(fin
     own, other = study.runs
     shutil.copytree(study.folder(own), study.folder(other))
     other.recipe.save(study.folder(other) / "recipe.toml")
-    assert [page.name for page in report_study(study, n_resamples=20)] == [
+    assert [page.name for page in report_study(study, study.results(), n_resamples=20)] == [
         "report-digits-tiny.html",
         "report-digits-resnet32.html",
     ]

@@ -47,7 +47,7 @@ def start_together(url, places, python):
         cursor.execute("LOCK TABLE trials IN ACCESS EXCLUSIVE MODE")
         workers = []
         for place in places:
-            command = [python, "-m", "calibrant.studies", "search", str(place), str(TRIALS), "-"]
+            command = [python, "-m", "calibrant.studies", "search", str(place), str(TRIALS)]
             with (place / "said").open("wb") as said:
                 workers.append(
                     subprocess.Popen(

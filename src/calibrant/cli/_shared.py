@@ -116,8 +116,8 @@ class Running:
     jobs: Annotated[
         int | None,
         Parameter(
-            help="How many run at the same time, each in a process of its own; also on one GPU. By default 1, and on "
-            "Ray as many as fit."
+            help="How many run at the same time, each in a process of its own; also on one GPU. Default: 1, and on "
+            "Ray as many runs of a study as fit."
         ),
     ] = None
     executor: ExecutorFlag = "local"

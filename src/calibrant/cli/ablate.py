@@ -18,23 +18,21 @@ def ablate(
     data: str | None = None,
     model: str | None = None,
     out: Out = None,
-    record: Path | None = None,
     running: Running = Running(),  # noqa: B008 (it cannot be changed)
     as_json: Json = False,
 ) -> None:
     """Vary one setting over the paper's grid, or one component after the other; choose by validation ECE.
 
     Args:
-        what: The setting: lambda (weight of the Huber term), kappa (EMA), interval (epochs between prunings), alpha
-            (of the Huber term), fraction (that leaves at each pruning); or components (FLSD, +H, +P, ...).
+        what: lambda (weight of the Huber term), kappa (EMA), interval (epochs between prunings), alpha (of the Huber
+            term), fraction (that leaves at each pruning), or components (FLSD, +H, +P, ...).
         values: Another grid than the paper's.
         method: The method whose setting is varied.
         option: Another setting of the method, the same in all runs, as key=value. Repeatable.
         seeds: One run each.
-        data: Data set; by default the one that the recipe file names, else the digits.
-        model: Network; by default the one that the recipe file names, else the one recommended for the data set.
-        out: Folder of the study; by default ablation-WHAT. Run it again to go on where it stopped.
-        record: Also write one JSON per run into this folder, for example results/.
+        data: Data set; by default that of the recipe file, else the digits.
+        model: Network; by default that of the recipe file, else the one recommended for the data set.
+        out: Folder of the study; by default ablation-WHAT.
     """
     from calibrant.studies import Study, ablation_spec, run_ablation
     from calibrant.training.data.spec import own_data
@@ -54,6 +52,6 @@ def ablate(
     )
     study = Study(out or Path(f"ablation-{what}"), spec)
     with running.opened() as how:
-        outcome = run_ablation(study, what, **how, trust_code=running.trust_code, record=record)
+        outcome = run_ablation(study, what, **how, trust_code=running.trust_code)
     answer(outcome.describe(), outcome.content, as_json=as_json)
     outcome.raise_failures()

@@ -24,16 +24,13 @@ def calibrate(
     """Fit a calibrator on validation predictions and apply it to test predictions.
 
     Args:
-        source: A run folder (its validation predictions are fitted on, its test predictions calibrated), or
-            predictions.
+        source: Predictions to fit on, or a run folder (its validation predictions).
         apply: Predictions to calibrate; by default the test predictions of the run.
-        out: Calibrated predictions (.npz). Default: beside the predictions they come from, as NAME.calibrated.npz. The
-            policy is written beside them as NAME.policy.json; if SOURCE belongs to a run and this is left out, into the
-            run as policy.json.
+        out: Calibrated predictions (.npz). Default: NAME.calibrated.npz beside what they come from. The policy is
+            written beside them as NAME.policy.json, or by default into the run as policy.json.
         method: The calibrator: none, temperature, isotonic-top, histogram-top, vector, beta, histogram, isotonic,
-            dirichlet or matrix; "best" compares all of them by cross-validated NLL on the validation predictions.
-        share: Fit on this random share of the validation predictions; "route fit" then chooses a rule on the
-            others. Default: on all of them.
+            dirichlet or matrix; "best" compares all of them by cross-validated NLL.
+        share: Fit on this random share; "route fit" then chooses a rule on the others. Default: on all of them.
         folds: Folds of the comparison.
         seed: Seed of the random share and of the folds.
     """

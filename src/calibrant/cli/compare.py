@@ -22,7 +22,6 @@ def compare(
     baseline: str | None = None,
     decides: str | None = None,
     out: Annotated[Path, OutOr] = Path("study"),
-    record: Path | None = None,
     page: Annotated[bool, Parameter(negative="--no-page")] = True,
     running: Running = Running(),  # noqa: B008 (it cannot be changed)
     as_json: Json = False,
@@ -35,13 +34,11 @@ def compare(
         seeds: One run each.
         data: Data sets. See `calibrant data list`.
         model: Networks; by default the one that the data set's recipe names.
-        budget: Share of epochs times samples that may be trained on: a plan solves for it, a method without one gets
-            fewer epochs.
-        control: Add to each plan its control: the same loss and schedule on all data, for as many updates.
+        budget: Share of the computing: a plan solves for it, a method without one gets fewer epochs.
+        control: Add to each plan its control: the same loss and schedule on all data at equal computing.
         baseline: The row that the others are compared with; by default nll, at a budget nll@EPOCHS, else the first.
         decides: The metric of the verdict, named before the runs: test_error, scaled_nll (the default) and so on.
         out: Folder of the study. Given alone, the study in it goes on.
-        record: Also write one JSON per run into this folder, for example results/.
         page: Also write the report page.
     """
     from calibrant.studies import plan_study, run_study
@@ -61,6 +58,6 @@ def compare(
         control=control,
     )
     with running.opened() as how:
-        outcome = run_study(study, **how, trust_code=running.trust_code, record=record, page=page)
+        outcome = run_study(study, **how, trust_code=running.trust_code, page=page)
     answer(outcome.describe(), outcome.content, as_json=as_json)
     outcome.raise_failures()

@@ -1,7 +1,6 @@
 """`calibrant evaluate`: the metrics of saved predictions, as a table or JSON, with gates for a pipeline."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +27,8 @@ from calibrant.scale.work import refuse_on_cluster
 if TYPE_CHECKING:
     from calibrant.metrics import Evaluation
     from calibrant.metrics.evaluation import Result
-    from calibrant.metrics.subgroups import ClassEvaluation, GroupedEvaluation
+    from calibrant.metrics.subgroups import ClassEvaluation
+    from calibrant.predictions import Predictions
 
 
 def _limit(_: type, tokens: Sequence[Token] | Mapping[str, Any]) -> float:
@@ -68,24 +68,19 @@ def evaluate(
     """Say how accurate and how well calibrated saved predictions are. Exit code 1 if a limit does not hold.
 
     Args:
-        files: Predictions: .npz, .csv or .parquet, a folder or pattern of Parquet files, or run folders (their test
-            predictions).
+        files: Predictions (.npz, .csv, .parquet, a folder or pattern of Parquet files), or run folders.
         thresholds: Least confidences of the high-confidence sets.
-        n_resamples: Resamples behind the intervals; 0 for none, 1000 for a report. Default: 200, and none above 100,000
-            rows.
+        n_resamples: Resamples behind the intervals; 0 for none. Default: 200, and none above 100,000 rows.
         level: Level of the intervals.
         seed: Seed of the resampling and of the noise floor.
-        groups: A column of the files: all metrics in each of its groups too. The intervals of all groups hold at once.
+        groups: A column: all metrics in each of its groups too. The intervals of all groups hold at once.
         per_class: Also the error and the calibration of each class.
-        weights: A column of the files: how much each row counts.
-        clusters: A column of the files: which rows belong together (pictures of one patient); intervals go by clusters.
-        raw: Do not use a run's policy. Without this, a run folder is shown calibrated and raw, and limits are
-            for what is calibrated.
-        executor: Ray reads the parts of a folder of Parquet files in many processes; without intervals, groups and
-            weights.
-        limits: Limits on metrics, as fractions: --max-ece 0.02, --max-nll, --min-auroc and so on for every metric of
-            the JSON; --min-accuracy; for the rows at or above the first threshold --min-share, --min-share-accuracy and
-            --max-share-ece.
+        weights: A column: how much each row counts.
+        clusters: A column: which rows belong together (pictures of one patient).
+        raw: Do not use a run's policy. Without this, limits are for the calibrated scores of a run.
+        executor: Ray reads the files of a folder in many processes; without intervals, groups and weights.
+        limits: Limits on metrics, as fractions: --max-ece 0.02, --min-auroc and so on for every metric of the JSON;
+            --min-accuracy; at the first threshold --min-share, --min-share-accuracy and --max-share-ece.
     """
     from calibrant import metrics
     from calibrant.metrics.evaluation import default_resamples
@@ -95,67 +90,71 @@ def evaluate(
     gates.check(thresholds)
     whole = {"n_resamples": n_resamples, "groups": groups, "weights": weights, "clusters": clusters}
     refuse_on_cluster(executor, **whole, per_class=per_class)
-    settings: dict[str, Any] = {"thresholds": thresholds, "seed": seed}
-    found = _Results()
+    settings: dict[str, Any] = {"n_bins": n_bins, "thresholds": thresholds, "seed": seed}
+    results: dict[str, Result] = {}
+    judged: dict[str, Evaluation] = {}
+    classes: dict[str, ClassEvaluation] = {}
     with make_executor(executor, address=address) as place:
         if place is not None:
             for file in files:
-                result = metrics.evaluate_parts(file, n_bins, **settings, **reading.options(), executor=place)
-                found.overall[str(file)] = found.judged[str(file)] = result
+                parts = metrics.evaluate_parts(file, **settings, **reading.options(), executor=place)
+                results[str(file)] = judged[str(file)] = parts
             files = []
     settings |= {"level": level, "weights": weights, "clusters": clusters, "n_resamples": n_resamples}
     for file in files:
         sets = load_judged(file, raw=raw, **reading.options())
-        if n_resamples is None:
-            settings["n_resamples"] = default_resamples(next(iter(sets.values())))
-        for name, predictions in sets.items():
-            if groups is None:
-                found.overall[name] = metrics.evaluate(predictions, n_bins=n_bins, **settings)
-            else:
-                found.grouped[name] = metrics.evaluate_groups(predictions, groups, n_bins=n_bins, **settings)
-                found.overall[name] = found.grouped[name].overall
-            if per_class:
-                found.classes[name] = metrics.evaluate_classes(predictions, n_bins, weights=weights)
         first = next(iter(sets))
-        found.judged[first] = found.overall[first]
+        if n_resamples is None:
+            settings["n_resamples"] = default_resamples(sets[first])
+        for name, predictions in sets.items():
+            results[name], overall = _measured(predictions, groups, settings)
+            judged.setdefault(first, overall)  # limits are for the calibrated scores of a run, which come first
+            if per_class:
+                classes[name] = metrics.evaluate_classes(predictions, n_bins, weights=weights)
     if as_json:
-        say_json(found.to_dict())
+        say_json(_as_json(results, classes))
     else:
-        found.say(without_intervals=n_resamples is None)
-    broken = [line for name, result in found.judged.items() for line in gates.broken(result, name=name)]
+        _say(results, classes, asked=n_resamples is not None)
+    broken = [line for name, result in judged.items() for line in gates.broken(result, name=name)]
     if broken:
         raise CheckFailed("; ".join(broken))
 
 
-@dataclass
-class _Results:
-    """Results by name of the predictions. Limits are for those in `judged`."""
+def _measured(predictions: "Predictions", groups: str | None, settings: dict[str, Any]) -> "tuple[Result, Evaluation]":
+    """The result, and the metrics of all cases together."""
+    from calibrant import metrics
 
-    overall: "dict[str, Evaluation]" = field(default_factory=dict)
-    grouped: "dict[str, GroupedEvaluation]" = field(default_factory=dict)
-    classes: "dict[str, ClassEvaluation]" = field(default_factory=dict)
-    judged: "dict[str, Evaluation]" = field(default_factory=dict)
+    if groups is None:
+        evaluation = metrics.evaluate(predictions, **settings)
+        return evaluation, evaluation
+    grouped = metrics.evaluate_groups(predictions, groups, **settings)
+    return grouped, grouped.overall
 
-    def to_dict(self) -> dict[str, Any]:
-        results: Mapping[str, Result] = self.grouped or self.overall
-        content: dict[str, Any] = {name: result.to_dict() for name, result in results.items()}
-        if len(content) == 1:
-            (content,) = content.values()
-        if self.classes:
-            content["per_class"] = {name: result.to_dict() for name, result in self.classes.items()}
-        return content
 
-    def say(self, *, without_intervals: bool) -> None:
-        from calibrant.metrics.evaluation import NO_INTERVALS, evaluations_table
+def _as_json(results: "Mapping[str, Result]", classes: "Mapping[str, ClassEvaluation]") -> dict[str, Any]:
+    content: dict[str, Any] = {name: result.to_dict() for name, result in results.items()}
+    if len(content) == 1:
+        (content,) = content.values()
+    if classes:
+        content["per_class"] = {name: result.to_dict() for name, result in classes.items()}
+    return content
 
-        for name, grouped in self.grouped.items():
-            if len(self.grouped) > 1:
+
+def _say(results: "Mapping[str, Result]", classes: "Mapping[str, ClassEvaluation]", *, asked: bool) -> None:
+    """Print tables, and why there are no intervals if they were not asked for."""
+    from calibrant.metrics import Evaluation
+    from calibrant.metrics.evaluation import NO_INTERVALS, evaluations_table
+
+    whole = {name: result for name, result in results.items() if isinstance(result, Evaluation)}
+    if whole:
+        say(evaluations_table(whole))
+    for name, result in results.items():
+        if not isinstance(result, Evaluation):
+            if len(results) > 1:
                 say(printable(name))
-            say(grouped.table())
-        if not self.grouped:
-            say(evaluations_table(self.overall))
-        for name, result in self.classes.items():
-            say(f"{name}: {result.describe()}")
-            say_table(*result.rows())
-        if without_intervals and any(result.intervals is None for result in self.overall.values()):
-            say(NO_INTERVALS)
+            say(result.table())
+    for name, by_class in classes.items():
+        say(f"{name}: {by_class.describe()}")
+        say_table(*by_class.rows())
+    if not asked and any(result.intervals is None for result in whole.values()):
+        say(NO_INTERVALS)

@@ -33,12 +33,11 @@ def export(
         model: Instead of a run: your own module:function, which returns a torch module that gives logits, or a fitted
             scikit-learn classifier.
         weights: With --model: a .safetensors file with the module's state dict.
-        cases: With --model: an .npz with real cases, one array for each input by its name ("inputs" or "images" where
-            there is one). The file is compared with Python on all of them.
-        input_range: With --model: smallest and largest number of an input, as input_ids=0:999. Default: as found in the
-            example. What lies outside is not automated.
+        cases: With --model: an .npz with real cases, one array for each input by its name ("inputs" or "images" if
+            there is one).
+        input_range: With --model: smallest and largest number of an input, as input_ids=0:999; what lies outside is not
+            automated. Default: as in the example.
         out: Where to write. Default: model.onnx in the run folder.
-        policy: A policy written by "calibrant calibrate" or "calibrant route". Default: policy.json in the run folder.
         raw: Do not use the run's policy: nothing is calibrated or automated.
     """
     from calibrant.deployment import export_onnx

@@ -26,38 +26,30 @@ def main(
     from calibrant.training import methods
 
     trust_named(name)
+    names = methods.names()
     if name:
-        row = _row(name, data, model, epochs)
-        if as_json:
-            say_json(row)
-            return
-        for key in ("name", "loss", "pruning", "source"):
-            say(f"{key:<8} {row[key]}")
-        if row["settings"]:
-            cells = [(key, str(value), row["sources"][key]) for key, value in row["settings"].items()]
-            say_table(("setting", "value", "where it comes from"), cells)
-        return
-    rows = [_row(each, data, model, epochs) for each in methods.names()]
+        names = (name,)
+    rows = []
+    for each in names:
+        method, plan = methods.describe(each), methods.resolve(each, data=data, model=model, epochs=epochs)
+        row = {"name": each, "loss": method.formula, "pruning": method.pruning, "source": method.source}
+        rows.append({**row, "settings": plan.settings, "sources": plan.sources})
     if as_json:
-        say_json(rows)
-        return
-    columns = ("name", "loss", "pruning", "source")
-    say_table(columns, [[row[column] for column in columns] for row in rows])
-    say("Names compose, LOSS[+TERM...][+PLAN], also of your own module:name parts:")
-    for kind, found in methods.parts().items():
-        say(f"  {kind}: {', '.join(found)}")
-    say("One method's settings: calibrant methods NAME")
+        say_json(rows[0] if name else rows)
+    elif name:
+        _say_one(rows[0])
+    else:
+        columns = ("name", "loss", "pruning", "source")
+        say_table(columns, [[row[column] for column in columns] for row in rows])
+        say("Names compose, LOSS[+TERM...][+PLAN], also of your own module:name parts:")
+        for kind, found in methods.parts().items():
+            say(f"  {kind}: {', '.join(found)}")
+        say("One method's settings: calibrant methods NAME")
 
 
-def _row(name: str, data: str | None, model: str | None, epochs: int | None) -> dict[str, Any]:
-    from calibrant.training import methods
-
-    method, plan = methods.describe(name), methods.resolve(name, data=data, model=model, epochs=epochs)
-    return {
-        "name": name,
-        "loss": method.formula,
-        "pruning": method.pruning,
-        "source": method.source,
-        "settings": plan.settings,
-        "sources": plan.sources,
-    }
+def _say_one(row: dict[str, Any]) -> None:
+    for key in ("name", "loss", "pruning", "source"):
+        say(f"{key:<8} {row[key]}")
+    if row["settings"]:
+        cells = [(key, str(value), row["sources"][key]) for key, value in row["settings"].items()]
+        say_table(("setting", "value", "where it comes from"), cells)

@@ -41,20 +41,16 @@ def monitor(
     Args:
         source: What was decided, in its order: the log of "calibrant serve" (a file or a database URL), decisions of
             "calibrant route apply" (.csv, .parquet), labelled predictions, or a folder of Parquet files of either.
-        policy: The policy that decided: of "calibrant route fit", for predictions of two classes of "calibrant route
-            binary", or for labelled cases with several labels of "calibrant route labels". Default, for a log: the
-            policy of its last decision. If it has a shortlist, its promise is tested, too.
+        policy: The policy that decided, of "calibrant route". Default, for a log: that of its last decision.
         labels: True classes of decided cases: a table with columns id and target, in the order in which they came.
             Decisions may hold their labels instead (column target), with the time or number of each in labelled_at.
-        reference: The raw predictions that the rule was chosen on: tests whether confidence, share automated and
-            predicted classes are still theirs. That needs no labels.
-        groups: A column of the cases: the promise is tested in each of its groups that the rule makes it for, and
-            other groups are described.
-        since: Only cases that were decided at this time or later. Times are like 2026-01-31T12:00, in UTC if they name
-            no zone. Choose it without looking at the cases: the level holds for one beginning.
+        reference: The raw predictions that the rule was chosen on: tests, without labels, whether confidence, share
+            automated and predicted classes are still theirs.
+        groups: A column: the promise is tested in each of its groups that the rule makes it for.
+        since: Only cases that were decided at this time (2026-01-31T12:00, in UTC if it names no zone) or later. Choose
+            it without looking at the cases: the level holds for one beginning.
         until: Only cases that were decided before this time.
-        where: COLUMN=VALUE: only cases with this value of a column. The promise is tested if the rule makes it for this
-            group. Otherwise the cases are described, and compared with the same group of the reference.
+        where: COLUMN=VALUE: only cases with this value of a column. Their promise is tested if the rule makes it.
         false_alarms: Probability that any test ever raises a false alarm.
         page: Write a page with curves over time here.
     """

@@ -15,7 +15,6 @@ from calibrant.cli._shared import (
     Switch,
     answer,
     refuse_with_labels,
-    steps,
 )
 from calibrant.defaults import DEFAULT_N_BINS
 from calibrant.errors import invalid
@@ -45,27 +44,20 @@ def report(
 
     Args:
         sources: Run folders and files with predictions; the first one is shown first.
-        out: The page to write. Default: report.html in the run folder, for several sources in the working directory.
-        name: Name of a source on the page; give it once for each source, or not at all.
-        policy: Written by "calibrant route fit" or "calibrant route labels"; its promise is the headline. Default: the
-            run's own.
+        out: The page. Default: report.html in the run folder, for several sources in the working directory.
+        name: Name of a source; give it once for each, or not at all.
+        policy: Written by "calibrant route"; its promise is the headline. Default: the run's own.
         raw: Do not use the policy of the run.
         images: .npz with the test images (array images or x_test), for thumbnails of the mistakes.
         title: Heading of the page.
         threshold: Where the slider starts and what the table compares. Default: the rule's, else 0.95.
-        n_bins: Bins of the reliability diagram and of every binned metric.
-        n_resamples: Resamples behind the intervals, at least 20; 0 for none. Default: 1000, and none above 100,000
-            cases.
-        pictures: Whether images of single cases are shown; leave them out if they are private.
-        groups: A column of the predictions: each model group by group too, with the worst group named.
+        n_resamples: Resamples behind the intervals; 0 for none. Default: 1000, and none above 100,000 cases.
+        pictures: Whether images of single cases are shown.
+        groups: A column: each model group by group too, with the worst group named.
     """
     from calibrant.decisions import MultiLabel, read_labels
     from calibrant.report import read_entries, write_label_report, write_report
 
-    shared: dict[str, Any] = {"threshold": threshold, "n_resamples": n_resamples, "pictures": pictures}
-    shared |= {"data_dir": data_dir, "n_bins": n_bins, "groups": groups}
-    if title is not None:
-        shared["title"] = title
     rules = MultiLabel.of_file(policy)
     if rules is not None:
         refuse_with_labels(name=name, images=images, title=title, **vars(reading))
@@ -76,9 +68,10 @@ def report(
         answer(f"report: {page}", {"pages": [str(page)]}, as_json=as_json)
         return
     entries = _with_pictures(read_entries(sources, names=name or (), images=images, **reading.options()))
-    with steps() as progress:
-        progress("Measuring", 0, None)
-        page = write_report(entries, out, **shared, policy=policy, raw=raw)
+    settings: dict[str, Any] = {"threshold": threshold, "n_bins": n_bins, "n_resamples": n_resamples, "groups": groups}
+    if title is not None:
+        settings["title"] = title
+    page = write_report(entries, out, policy=policy, raw=raw, pictures=pictures, data_dir=data_dir, **settings)
     answer(f"report: {page}", {"pages": [str(page)]}, as_json=as_json)
 
 

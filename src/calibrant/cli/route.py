@@ -1,34 +1,22 @@
 """`calibrant route`: choose a rule, apply it, and check whether its promise held."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App
 
-from calibrant.cli._shared import (
-    Json,
-    Many,
-    Out,
-    OutOr,
-    PolicyFile,
-    Reading,
-    Switch,
-    answer,
-    refuse_with_labels,
-)
+from calibrant.cli._shared import Json, Many, Out, OutOr, PolicyFile, Reading, Switch, answer, refuse_with_labels
 from calibrant.errors import CalibrantWarning, CheckFailed, InvalidInput, did_you_mean, invalid
 from calibrant.files import refuse_overwriting
 from calibrant.tables import Table
 
 if TYPE_CHECKING:
-    from calibrant.decisions import BinaryRule, Policy, RoutingRule, Shortlist
+    from calibrant.decisions import Policy
     from calibrant.predictions import Predictions
-
-_R = TypeVar("_R", "RoutingRule", "BinaryRule", "Shortlist")
 
 app = App(name="route", help="Choose what to automate and what to send to a person.")
 
@@ -66,39 +54,36 @@ def fit(
         source: Labelled raw predictions that were used for nothing else, or a run folder (its validation predictions).
         target_accuracy: Accuracy to promise for what is automated.
         confidence: Probability with which the promise holds.
-        per_class: A threshold for each predicted class, and the promise for each.
-        groups: A column of the cases: promise the accuracy for every group of it by itself, with one common threshold.
-        per_group: A column of the cases: give each of its groups its own threshold and promise. Cases of unknown
-            groups, and of groups with too few cases, go to a person; "route apply" needs the column, too.
+        per_class: A threshold and a promise for each predicted class.
+        groups: A column: promise the accuracy for each of its groups, with one common threshold.
+        per_group: A column: a threshold and a promise for each of its groups. Cases of unknown groups, and of groups
+            with too few cases, go to a person.
         group_confidence: Whether the confidence of --per-group holds for all groups together or for each by itself.
-        clusters: A column of the cases that says which belong together (images of one patient) and may depend on each
-            other.
-        weights: A column of the cases: how much more frequent a case of this kind is in use than here. Cases are drawn
-            by it, so that the promise holds, exactly, for the mix in use; of n cases about n times mean / largest
-            weight remain.
+        clusters: A column that says which cases belong together (images of one patient).
+        weights: A column: how much more frequent a case of this kind is in use than here. Cases are drawn by it, so
+            that the promise holds for the mix in use; of n cases about n times mean / largest weight remain.
         cost_error: Cost of an automated error; with --cost-review the cheapest threshold that keeps the promise.
         cost_review: Cost of one review.
         search: How thresholds are found; decide on it before you look. split spends a quarter of the cases to find
             where to start, for models whose confidences are far off.
-        score: How cases are ranked: probability (default), margin, entropy, pnorm2, pnorm4, or auto, which
-            keeps the default unless another is better beyond chance. It is chosen on the cases of --calibrate, or on a
-            quarter of the cases, never on those that carry the promise.
+        score: How cases are ranked: probability (default), margin, entropy, pnorm2, pnorm4, or auto, which keeps the
+            default unless another is better beyond chance. It is chosen on cases that carry no promise.
         reserve: Share of the level that is kept for the highest accuracy that can be promised if the target cannot.
-            Without it that accuracy is printed as exploratory.
-        calibrate: Fit a temperature on a random share of the cases first and choose the threshold on the others, so
-            that the promise stays exact.
+            Without it that accuracy is exploratory.
+        calibrate: Fit a temperature on a random share of the cases and choose the threshold on the others.
         policy: Take the calibrator of this policy; cases that it was fitted on are left out. Default: that of the run
-            or of the policy that is being replaced, if there is one.
-        raw: Choose the threshold on the scores as they are, without any calibrator.
+            or of the policy that is being replaced.
+        raw: Use no calibrator.
         share: Of the cases for the temperature of --calibrate. Default: a tenth, or 100 cases if that is more.
-        seed: Of that random share, of the draw by weights and of the quarter of --search split.
-        out: Where to write the policy. Default: policy.json in the run folder that the predictions belong to, or beside
-            them.
+        seed: Of that share, of the draw by weights and of the quarter of --search split.
+        out: Where to write the policy. Default: policy.json in the run folder, or beside the predictions.
     """
+    from calibrant import decisions
     from calibrant.calibration import make_calibrator
     from calibrant.calibration.temperature import temperature_share
-    from calibrant.decisions import Policy, choose_threshold, risk_coverage
+    from calibrant.decisions import Policy
     from calibrant.decisions.risk_coverage import coverage_table
+    from calibrant.decisions.weights import note_weights
     from calibrant.runs import load_predictions, policy_path, source_path
 
     path = source_path(source, "val")
@@ -123,8 +108,10 @@ def fit(
         calibrated = start.calibrate(start.unseen(given))
     replaced = _replaced(target)
     start = start.remember(replaced.fits)
-    drawn, noted = _drawn(calibrated, weights, seed)
-    rule = choose_threshold(
+    drawn = calibrated
+    if weights is not None:
+        drawn = decisions.sample_by_weights(calibrated, weights, seed=seed)
+    rule = decisions.choose_threshold(
         drawn,
         target_accuracy,
         confidence=confidence,
@@ -141,12 +128,13 @@ def fit(
         reserve=reserve,
         seed=seed,
     )
-    rule = noted(rule)
+    if weights is not None:
+        rule = note_weights(rule, weights, seed, drawn, calibrated)
     if replaced.automates and not rule.automates:
         text = f"{target} automated some cases; the new policy, which replaces it, sends every case to a person."
         warnings.warn(text, CalibrantWarning, stacklevel=2)
     start.with_rule(rule).save(target)
-    rows = risk_coverage(drawn)
+    rows = decisions.risk_coverage(drawn)
     calibrated_by = None
     lines = [coverage_table(rows), rule.describe()]
     if start.calibrator is not None:
@@ -175,17 +163,6 @@ def _refused_by(path: Path | None) -> Iterator[None]:
         ) from error
 
 
-def _drawn(cases: "Predictions", weights: str | None, seed: int) -> "tuple[Predictions, Callable[[_R], _R]]":
-    """The cases drawn by a column of weights (all without one), and what notes that in a rule."""
-    from calibrant.decisions import sample_by_weights
-    from calibrant.decisions.weights import note_weights
-
-    if weights is None:
-        return cases, lambda rule: rule
-    drawn = sample_by_weights(cases, weights, seed=seed)
-    return drawn, lambda rule: note_weights(rule, weights, seed, drawn, cases)
-
-
 def _replaced(path: Path) -> "Policy":
     """The policy that is about to be replaced; an empty one if there is none that can be read."""
     from calibrant.decisions import Policy
@@ -204,8 +181,6 @@ def binary(
     sensitivity: float | None = 0.95,
     specificity: float | None = None,
     confidence: float = 0.95,
-    weights: str | None = None,
-    seed: int = 0,
     policy: PolicyFile = None,
     out: Annotated[Path, OutOr],
     reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
@@ -220,8 +195,6 @@ def binary(
         specificity: Share of the negative cases that is not called positive. Default: none is promised, and every case
             is decided.
         confidence: Probability with which the promises hold.
-        weights: A column of the cases by which they are drawn, as in "calibrant route fit".
-        seed: Of that draw.
         policy: Take the calibrator of this policy.
         out: Where to write the policy.
     """
@@ -235,7 +208,7 @@ def binary(
     if policy is not None:
         start = Policy.load(policy).with_rule(None)
     start = start.remember(_replaced(out).fits)
-    cases, noted = _drawn(start.calibrate(start.unseen(loaded)), weights, seed)
+    cases = start.calibrate(start.unseen(loaded))
     rule = choose_binary_rule(
         cases,
         sensitivity=sensitivity,
@@ -243,7 +216,6 @@ def binary(
         confidence=confidence,
         positive=_class_number(reading.positive, loaded),
     )
-    rule = noted(rule)
     start.with_rule(rule).save(out)
     answer(f"{rule.note}\nWrote {out}", {"rule": rule.to_dict(), "path": str(out)}, as_json=as_json)
 
@@ -381,8 +353,6 @@ def shortlist_(
     *,
     coverage: float = 0.95,
     confidence: float = 0.95,
-    weights: str | None = None,
-    seed: int = 0,
     out: Out = None,
     reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
     as_json: Json = False,
@@ -394,8 +364,6 @@ def shortlist_(
         source: Labelled raw predictions that the policy was not fitted on, or a run folder (its test predictions).
         coverage: Share of the reviewed cases whose true class is to be on the list.
         confidence: Probability with which that promise holds.
-        weights: A column of the cases by which they are drawn, as in "calibrant route fit".
-        seed: Of that draw.
         out: Where to write the policy. Default: the policy itself is updated.
     """
     from calibrant.decisions import Policy, choose_shortlist
@@ -406,8 +374,7 @@ def shortlist_(
     loaded = Policy.load(policy)
     cases = load_predictions(path, **reading.options(), known_classes=loaded.class_names)
     loaded.warn_if_seen(cases)
-    drawn, noted = _drawn(loaded.calibrate(cases), weights, seed)
-    chosen = noted(choose_shortlist(drawn, coverage, confidence=confidence, rule=loaded.routing))
+    chosen = choose_shortlist(loaded.calibrate(cases), coverage, confidence=confidence, rule=loaded.routing)
     replace(loaded, shortlist=chosen).save(target)
     content = {"shortlist": chosen.to_dict(), "path": str(target)}
     answer(f"{chosen.describe()}\nWrote {target}", content, as_json=as_json)

@@ -33,22 +33,20 @@ def serve(
 
     Args:
         model: An ONNX file written by "calibrant export".
-        host: Address to listen on. Default: this machine alone. Any other needs --token-file. The service does not
-            encrypt: put it behind a proxy that does before others can reach it.
+        host: Address to listen on. Default: this machine alone. Any other needs --token-file and a proxy that encrypts.
         port: Port to listen on; 0 for any free one.
-        log: Decision log: a path (SQLite), or the URL of a database. Give a URL with a password in the environment
-            variable CALIBRANT_LOG instead: every user of a machine can read arguments.
+        log: Decision log: a path (SQLite), or the URL of a database. A URL with a password belongs into the environment
+            variable CALIBRANT_LOG: every user of a machine can read arguments.
         no_log: Keep no log.
         most_cases: Cases, or labels, in one request.
         most_bytes: Length of a body.
-        token_file: File with a token of at least 16 characters. Every request but GET /health must then have the
-            header "Authorization: Bearer TOKEN".
-        allowed_host: A further name under which clients may ask for the service (the header Host), such as that of a
-            proxy. Can be repeated.
-        workers: Number of processes. All of them write to the same log.
+        token_file: File with a token of at least 16 characters, which every request but GET /health must then have as
+            "Authorization: Bearer TOKEN".
+        allowed_host: A further name of the service (the header Host), such as that of a proxy. Repeatable.
+        workers: Number of processes; all write to the same log.
         access_log: Print a line per request: time, client, method, path, status and milliseconds.
-        review: Let people label cases at /review: those that the model did not decide alone, and a random share of the
-            others, so that the monitor can see whether the promise holds.
+        review: Let people label cases at /review: those that the model did not decide alone, and a share of the others,
+            so that the monitor can see whether the promise holds.
         audit: That share.
         picture_folder: Folder with the pictures that the extra "picture" of a case names, for /review.
     """

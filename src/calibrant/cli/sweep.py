@@ -17,7 +17,6 @@ def sweep(
     seed: int | None = None,
     search: Annotated[list[str] | None, Many] = None,
     trials: int = 20,
-    timeout: float | None = None,
     objective: Literal["ece", "scaled-nll"] | None = None,
     out: Annotated[Path, OutOr] = Path("sweep"),
     storage: Annotated[str | None, Parameter(env_var="CALIBRANT_STORAGE")] = None,
@@ -33,13 +32,12 @@ def sweep(
         model: Network; by default the one that the data set's recipe names.
         seed: Seed of every trial.
         search: What to vary: a setting (drop), a range (drop=0.3:0.8, optimiser.lr=0.01:0.3:log) or values
-            (schedule.kind=step,cosine). By default every setting of the method that has a usual range.
+            (schedule.kind=step,cosine). Default: every setting of the method that has a usual range.
         trials: Trials in all, over all workers and earlier calls.
-        timeout: Seconds after which no new trial begins.
         objective: The second objective: ece, or scaled-nll (validation NLL after temperature scaling).
         out: Folder of the sweep. Given alone, the sweep in it goes on.
-        storage: Optuna storage URL shared by workers on many machines; by default SQLite in the folder. Give a URL with
-            a password in the environment variable instead: every user of a machine can read arguments.
+        storage: Optuna storage URL shared by workers on many machines; by default SQLite in the folder. A URL with a
+            password belongs into the environment variable.
         name: Name of the study in the storage.
     """
     from calibrant.checks import whole
@@ -59,6 +57,6 @@ def sweep(
             spec = SweepSpec.parse(settings)
             check_inputs([spec.base()], data_dir=running.data_dir)
         made = Sweep(out, spec, storage=storage, trust_code=running.trust_code)
-        outcome = run_sweep(made, trials=trials, timeout=timeout, **how)
+        outcome = run_sweep(made, trials=trials, **how)
     answer(outcome.describe(), outcome.content, as_json=as_json)
     outcome.raise_failures()

@@ -34,18 +34,15 @@ def train(
             datasets. See `calibrant data list`.
         model: Network: tiny, resnet32, resnet50, timm:NAME, torchvision:NAME, or module:factory.
         method: Training objective and pruning plan: see `calibrant methods`; or module:function, a loss of your own.
-        epochs: Number of epochs; schedules and pruning plans scale with it. By default it follows from the size of the
-            data.
+        epochs: Number of epochs; schedules and plans scale with it. By default it follows from the size of the data.
         budget: Share of the computing of the full run. A plan solves for it, a method without one gets fewer epochs;
             without --method smaller images come first, the best known way to spend it.
         seed: Seed of initialisation, order, augmentation and pruning.
-        views: Average the logits of these views of a picture in predictions and in the exported file; mirror makes them
-            2 times as expensive, mirror+shift 6 times.
+        views: Average the logits of these views of a picture; mirror takes 2 times as long, mirror+shift 6 times.
         out: New run folder; by default runs/DATA-MODEL-METHOD-seedN.
         resume: Run folder to continue; nothing but the number of processes can be changed then.
         devices: Number of processes, also with --resume.
-        set_: Any other setting, as key=value: --set optimiser.lr=0.05 --set method.options.gamma=2. Repeatable.
-            A run's recipe.toml shows all settings.
+        set_: Any other setting of recipe.toml, as key=value: --set optimiser.lr=0.05. Repeatable.
     """
     from calibrant.training import Run, make_reporter, recipe_from
     from calibrant.training import resume as resume_training

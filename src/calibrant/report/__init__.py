@@ -1,16 +1,10 @@
 """The report page and figures: what a model may decide alone, shown to the people who have to decide that."""
 
 from calibrant.report.entries import ReportEntry, read_entries
-from calibrant.report.figures import (
-    coverage_curves,
-    group_reliability,
-    reliability_diagram,
-    reliability_grid,
-    threshold_curves,
-)
+from calibrant.report.figures import coverage_curves, group_reliability, reliability_diagram, reliability_grid
 from calibrant.report.monitor_page import write_monitor_page
 from calibrant.report.page import Section, write_label_report, write_report
-from calibrant.report.study_figures import ablation_curves, component_bars, pareto_picture
+from calibrant.report.study_figures import ablation_curves
 from calibrant.report.style import new_figure, save_figure
 from calibrant.report.summaries import Automated, automated
 
@@ -20,16 +14,13 @@ __all__ = [
     "Section",
     "ablation_curves",
     "automated",
-    "component_bars",
     "coverage_curves",
     "group_reliability",
     "new_figure",
-    "pareto_picture",
     "read_entries",
     "reliability_diagram",
     "reliability_grid",
     "save_figure",
-    "threshold_curves",
     "write_label_report",
     "write_monitor_page",
     "write_report",

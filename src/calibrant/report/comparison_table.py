@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -91,8 +91,7 @@ class Column:
     digits: int = 2
 
 
-@dataclass(frozen=True)
-class TableCell:
+class TableCell(NamedTuple):
     """One cell: the full number for sorting (None if there is none), texts, and whether it is the best of its column.
 
     The verdict is "better" or "worse" than the first method beyond chance; empty if the data cannot tell.
@@ -179,20 +178,17 @@ def _cell(column: Column, method: Compared, best: bool) -> TableCell:
     value, pair = method.values.get(column.key), method.intervals.get(column.key)
     ends, verdict = "", ""
     if pair is not None:
-        ends = f"[{', '.join(_text(column, end, sign=False) for end in pair)}]"
+        ends = f"[{', '.join(_text(column, end).removesuffix('%').rstrip() for end in pair)}]"
     if column.better is not None:
         verdict = method.verdicts.get(column.key, "")
     return TableCell(value, _text(column, value), ends, best, verdict)
 
 
-def _text(column: Column, value: float | None, *, sign: bool = True) -> str:
+def _text(column: Column, value: float | None) -> str:
     if value is None:
         return DASH
     if math.isinf(value):
         return "∞"
     if column.unit == "plain":
         return f"{Decimal(fixed(value, column.digits)):,}"
-    text = percent(value, column.digits)
-    if sign:
-        return text
-    return text.removesuffix("%").rstrip()
+    return percent(value, column.digits)

@@ -148,11 +148,9 @@ def run_content(run: RunFolder | None) -> dict[str, Any] | None:
         return None
     environment = {}
     if run.finished:
-        environment = run.summary.get("environment", {})
-    return {
-        "recipe": run.recipe_path.read_text(encoding="utf-8"),
-        "environment": {key: value for key, value in environment.items() if value is not None},
-    }
+        known = run.summary.get("environment", {})
+        environment = {key: value for key, value in known.items() if value is not None}
+    return {"recipe": run.recipe_path.read_text(encoding="utf-8"), "environment": environment}
 
 
 def _packed(array: NDArray[Any]) -> str:
@@ -170,28 +168,26 @@ def pruning_content(
     if len(names) != len(audit.class_sizes):  # the predictions are about other classes
         names = [str(k) for k in range(len(audit.class_sizes))]
     trained = audit.kept_counts.sum(axis=1)
-    full = len(audit.kept_counts) * int(audit.class_sizes.sum())
+    samples = int(audit.class_sizes.sum())
+    full = len(audit.kept_counts) * samples
+    present = np.flatnonzero(audit.class_sizes)
+    share = audit.kept_share[:, present]
+    lines, line_names = share.T.tolist(), [names[k] for k in present]
+    if len(present) > _MOST_LINES:
+        lines = [share.min(axis=1).tolist(), share.max(axis=1).tolist()]
+        line_names = [f"lowest of {len(present)} classes", f"highest of {len(present)} classes"]
     return {
         "epochs": list(range(1, len(trained) + 1)),
-        "overall": (trained / audit.class_sizes.sum()).tolist(),
-        **_kept_lines(audit, names),
-        "samples": int(audit.class_sizes.sum()),
+        "overall": (trained / samples).tolist(),
+        "names": line_names,
+        "classes": lines,
+        "samples": samples,
         "kept_last": int(trained[-1]),
         "seen": int(trained.sum()),
         "full": full,
         "saved_share": 1 - int(trained.sum()) / full,
         "suspects": _suspects(entry, audit, names, pictures=pictures, data_dir=data_dir),
     }
-
-
-def _kept_lines(audit: PruningAudit, names: list[str]) -> dict[str, Any]:
-    """One line per class, or the lowest and the highest of many classes."""
-    present = np.flatnonzero(audit.class_sizes)
-    share = audit.kept_share[:, present]
-    if len(present) <= _MOST_LINES:
-        return {"names": [names[k] for k in present], "classes": share.T.tolist()}
-    ends = [share.min(axis=1).tolist(), share.max(axis=1).tolist()]
-    return {"names": [f"lowest of {len(present)} classes", f"highest of {len(present)} classes"], "classes": ends}
 
 
 def _suspects(

@@ -20,14 +20,10 @@ _LONGEST = 96
 
 
 class ReportEntry(NamedTuple):
-    """One method on the page.
+    """One method on the page: its name, what it said about the test set, and the run it comes from, if there is one.
 
-    Attributes:
-        name: Its name on the page.
-        predictions: What it said about the test set.
-        run: The run it comes from, for its recipe, environment, costs and pruning; None for predictions made elsewhere.
-        images: uint8, (n, H, W) or (n, H, W, C), in the order of the predictions. None: those of the run's data set, if
-            that is on this machine.
+    `images` are uint8, (n, H, W) or (n, H, W, C), in the order of the predictions. None: those of the run's data set,
+    if that is on this machine.
     """
 
     name: str
@@ -114,18 +110,20 @@ def _entry(source: Source, kind: Kind | None, columns: Mapping[str, str] | None)
 
 
 def _distinct_names(entries: list[ReportEntry]) -> list[str]:
-    """Names; those that occur twice get the folder of their file, or their place."""
+    """Names; those that occur twice get the folder of their run or file, or their place."""
     names = [entry.name for entry in entries]
-    distinct = list(names)
-    for place, entry in enumerate(entries):
-        if names.count(entry.name) > 1:
+    distinct = []
+    for place, entry in enumerate(entries, start=1):
+        name = entry.name
+        if names.count(name) > 1:
             path = entry.predictions.origin.path
-            suffix = f"#{place + 1}"
             if entry.run is not None:
-                suffix = f"({entry.run.path.name})"
+                name = f"{name} ({entry.run.path.name})"
             elif path is not None:
-                suffix = f"({path.parent.name})"
-            distinct[place] = f"{entry.name} {suffix}"
+                name = f"{name} ({path.parent.name})"
+            else:
+                name = f"{name} #{place}"
+        distinct.append(name)
     return distinct
 
 
@@ -160,9 +158,4 @@ def data_uri(image: Pixels) -> str:
         picture.thumbnail((_LONGEST, _LONGEST))
     buffer = io.BytesIO()
     picture.save(buffer, format="png", optimize=True)
-    return png_uri(buffer.getvalue())
-
-
-def png_uri(png: bytes) -> str:
-    """A PNG inside an address."""
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -10,19 +10,8 @@ from calibrant.metrics import accuracy_coverage, split_groups
 from calibrant.metrics.metric import Groups, Weights
 from calibrant.predictions import Predictions
 from calibrant.report.entries import check_methods
-from calibrant.report.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    VERMILLION,
-    line_style,
-    new_figure,
-    panels_with,
-    percent_axis,
-    styled,
-)
-from calibrant.report.summaries import Bands, automated, reliability_bands
+from calibrant.report.style import BLUE, GREY, INK, line_style, new_figure, panels_with, percent_axis, styled
+from calibrant.report.summaries import Bands, reliability_bands
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -178,46 +167,4 @@ def coverage_curves(
         figure.legend(loc="outside right upper")
     else:
         axes.legend(loc="best")
-    return figure
-
-
-@styled
-def threshold_curves(
-    predictions: Predictions, *, n_bins: int = DEFAULT_N_BINS, title: str = "", ax: "Axes | None" = None
-) -> "Figure":
-    """Share, accuracy and ECE of S, the samples at confidence `threshold` and above, for thresholds from 0.5 to 1.
-
-    The accuracy has its 95 % band. If S is empty, accuracy and ECE end: they are not zero.
-
-    Args:
-        predictions: What the model says.
-        n_bins: Bins of the ECE of S.
-        title: Text above; empty for none.
-        ax: Axes to draw share and accuracy into, without the ECE; by default both panels of a new figure.
-    """
-    figure, panels = panels_with(ax, 5.6, 5.2, (2, 1))
-    upper = panels[0]
-    thresholds = np.linspace(0.5, 1.0, 101)
-    rows = [automated(predictions, float(threshold), n_bins=n_bins) for threshold in thresholds]
-    band = np.array([row.interval or (np.nan, np.nan) for row in rows])
-    # As floats None becomes NaN, which is a gap in a line.
-    accuracy = np.array([row.accuracy for row in rows], dtype=np.float64)
-    ece = np.array([row.ece for row in rows], dtype=np.float64)
-    upper.plot(thresholds, [row.share for row in rows], color=BLUE, linewidth=2, label="share automated |S|")
-    upper.plot(thresholds, accuracy, color=VERMILLION, linestyle="--", linewidth=2, label="accuracy of S")
-    upper.fill_between(
-        thresholds, band[:, 0], band[:, 1], color=VERMILLION, alpha=0.2, linewidth=0, label="95 % interval"
-    )
-    upper.set(ylim=(0, 1.02), xlim=(0.5, 1.0), ylabel="Share of samples")
-    upper.set_title(title)
-    upper.legend(loc="lower left")
-    for lower in panels[1:]:
-        lower.plot(thresholds, ece, color=GREEN, linewidth=2, label="ECE of S")
-        lower.set_ylabel("ECE of S")
-        lower.set_ylim(bottom=0)
-    panels[-1].set_xlabel("Confidence threshold")
-    for axes in panels:
-        percent_axis(axes.yaxis)
-        for mark in (0.95, 0.99):
-            axes.axvline(mark, color=GREY, linewidth=0.9, linestyle=":")
     return figure

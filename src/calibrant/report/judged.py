@@ -1,4 +1,4 @@
-"""Applies policies to sources: the calibrated and the raw predictions that the page shows, and what is promised."""
+"""Applies policies to sources: calibrated and raw predictions, and what is promised."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,6 @@ from calibrant.decisions import (
     choose_threshold,
 )
 from calibrant.decisions.policy import as_policy
-from calibrant.decisions.ranking import score_name
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics.clusters import Sample
 from calibrant.metrics.intervals import exact_interval
@@ -25,6 +24,7 @@ from calibrant.report.entries import ReportEntry
 from calibrant.report.summaries import Automated, class_names, has_free_answers
 from calibrant.report.wording import confidence, decided, percent
 from calibrant.runs import RunFolder
+from calibrant.tables import FEW
 
 Policies: TypeAlias = PolicyLike | Mapping[str, PolicyLike] | None
 Promised: TypeAlias = dict[float, tuple[float, tuple[float, float] | None]]
@@ -41,16 +41,11 @@ CONFIDENCE = 0.95
 class Shown:
     """One method of the page.
 
-    Attributes:
-        entry: Its name and predictions.
-        calibration: What calibrated its scores; empty if nothing did.
-        promise: What its rule promises, whether that holds here, and the same about its shortlist, as paragraphs.
-        threshold: The rule's threshold; None without a rule or if each class has its own.
-        promises_nothing: Whether there is a rule and it sends every case to a person.
-        never: The classes that its rule never decides alone on these cases, as a sentence; empty if there are none.
-        promised: What it may automate at the same promised accuracies as the other methods, if that is known.
-        notes: What was found in the run and used, as sentences.
-        raw_name: The name of the same method without calibration; None if this is all there is of it.
+    `calibration` says what calibrated its scores, `promise` what its rule promises and whether that holds here, as
+    paragraphs, and `never` which classes the rule never decides alone. `threshold` is the rule's, if it has one that
+    the slider can show. `promises_nothing` means that there is a rule and it sends every case to a person. `promised`
+    is what it may automate at the same promised accuracies as the other methods. `raw_name` is the name of the same
+    method without calibration.
     """
 
     entry: ReportEntry
@@ -69,13 +64,12 @@ def judged(entries: Sequence[ReportEntry], *, policy: Policies = None, raw: bool
     if policy is not None and len(entries) > 1 and not isinstance(policy, Mapping):
         hint = "Put it into each run, or pass a mapping from the names of the sources."
         raise invalid("policy", "be given for one source", f"{len(entries)} sources", hint)
-    shown = []
-    for entry in entries:
-        if isinstance(policy, Mapping):
-            shown += _shown(entry, policy.get(entry.name), raw)
-        else:
-            shown += _shown(entry, policy, raw)
-    return shown
+    policies: Mapping[str, PolicyLike | None]
+    if isinstance(policy, Mapping):
+        policies = policy
+    else:
+        policies = dict.fromkeys((entry.name for entry in entries), policy)
+    return [shown for entry in entries for shown in _shown(entry, policies.get(entry.name), raw)]
 
 
 def _shown(entry: ReportEntry, given: PolicyLike | None, raw: bool) -> list[Shown]:
@@ -87,7 +81,20 @@ def _shown(entry: ReportEntry, given: PolicyLike | None, raw: bool) -> list[Show
     notes = []
     if run is not None and run.finished:
         notes = [f"Warning: {text}" for text in run.summary.get("warnings", ())]
-    policy = _policy(run, given, raw, notes) or Policy(scores.n_classes, class_names=scores.class_names)
+    policy = None
+    if given is not None:
+        policy = as_policy(given)
+    elif run is not None and not raw:
+        policy = run.policy()
+        if policy is not None:
+            notes.append(f"Found in the run and used: {run.policy_path.name}.")
+    shown = _with_policy(entry, run, policy or Policy(scores.n_classes, class_names=scores.class_names), notes)
+    return [replace(shown[0], notes=tuple(notes)), *shown[1:]]
+
+
+def _with_policy(entry: ReportEntry, run: RunFolder | None, policy: Policy, notes: list[str]) -> list[Shown]:
+    """The calibrated and the raw scores; adds a note if the calibrator was fitted on these cases."""
+    scores = entry.predictions
     if scores.kind == "score" and policy.calibrator is None:
         hint = "Fit a calibrator first (calibrant calibrate) and pass its policy."
         raise invalid(f"scores of {entry.name!r}", "be confidences in 0..1 or be calibrated", "plain scores", hint)
@@ -119,21 +126,8 @@ def _shown(entry: ReportEntry, given: PolicyLike | None, raw: bool) -> list[Show
             threshold=_confidence_threshold(rule),
             promises_nothing=not rule.automates,
             never=_never(rule, judged_scores),
-            promised=first.promised | _promised_by(rule, judged_scores),
         )
-    return [replace(first, notes=tuple(notes)), *others]
-
-
-def _policy(run: RunFolder | None, given: PolicyLike | None, raw: bool, notes: list[str]) -> Policy | None:
-    """The policy that was passed, otherwise that of the run; adds notes on what was found in the run."""
-    policy = None
-    if given is not None:
-        policy = as_policy(given)
-    elif run is not None and not raw:
-        policy = run.policy()
-        if policy is not None:
-            notes.append(f"Found in the run and used: {run.policy_path.name}.")
-    return policy
+    return [first, *others]
 
 
 def _written_by_run(entry: ReportEntry) -> bool:
@@ -173,16 +167,6 @@ def _promised(shown: Predictions, validation: Predictions | None, clusters: str 
     return promised
 
 
-def _promised_by(rule: RoutingRule, shown: Predictions) -> Promised:
-    """The same with the policy's own rule, if it makes just one of these promises and was not fitted on these cases."""
-    same = rule.target_accuracy in TARGETS and rule.confidence == CONFIDENCE
-    more = rule.class_thresholds is not None or rule.groups is not None or rule.costs is not None
-    seen = shown.origin.is_file(rule.fitted_on)
-    if rule.target_accuracy is None or not same or more or seen:
-        return {}
-    return {rule.target_accuracy: _share(rule, shown)}
-
-
 def _share(rule: RoutingRule, shown: Predictions) -> tuple[float, tuple[float, float] | None]:
     if not rule.automates:
         return 0.0, None
@@ -212,16 +196,8 @@ def _promise(rule: RoutingRule, predictions: Predictions, shortlist: Shortlist |
     sentences = [f"On these {result.cases:,} cases {name} {decided(result)}"]
     if rule.target_accuracy is not None and rule.automates:
         sentences += _verdict(rule, ordered)
-    if rule.score != "probability":
-        sentences.append(
-            f"The rule ranks cases by the score {score_name(rule.score)}, which compares the predicted class with all "
-            "others, and not by the largest probability. So a case with a higher probability may be reviewed while "
-            "one with a lower probability is automated; the slider below goes by probabilities."
-        )
-    if rule.group_thresholds is not None:
-        sentences.append(f"Each group of {rule.groups!r} has a threshold of its own; the slider below has one for all.")
-    if rule.class_thresholds is not None:
-        sentences.append("Each class has a threshold of its own; the slider below has one for all of them.")
+    if rule.score != "probability" or rule.group_thresholds is not None or rule.class_thresholds is not None:
+        sentences.append("The slider below differs: it compares the largest probability of all cases with one number.")
     if predictions.origin.is_file(rule.fitted_on):
         sentences.append("The rule was chosen on these very cases, so they are no test of its promise.")
     # The first sentence is the headline. A number such as 0.95 has no blank after its point.
@@ -255,10 +231,6 @@ def _verdict(rule: RoutingRule, predictions: Predictions) -> list[str]:
     return [verdict, f"At most {percent(1 - check.confidence, 0)} of rules chosen in this way break their promise."]
 
 
-# Nobody reads more names than this.
-_NAMED = 20
-
-
 def _never(rule: RoutingRule, predictions: Predictions) -> str:
     """The classes that are never the answer of an automatic decision, although they occur or are predicted."""
     ordered = rule.in_own_order(predictions)
@@ -274,9 +246,9 @@ def _never(rule: RoutingRule, predictions: Predictions) -> str:
     if not len(never):
         return ""
     names = class_names(ordered)
-    listed = ", ".join(f"{names[k]} ({size[k]:,})" for k in never[:_NAMED])
-    if len(never) > _NAMED:
-        listed += f" and {len(never) - _NAMED} more"
+    listed = ", ".join(f"{names[k]} ({size[k]:,})" for k in never[:FEW])
+    if len(never) > FEW:
+        listed += f" and {len(never) - FEW} more"
     return (
         f"Never decided alone, with their numbers of cases here: {listed}. "
         "Such a case goes to a person or is taken for another class."

@@ -61,14 +61,16 @@ def write_monitor_page(watched: Watched, path: str | Path, *, title: str = "Does
     )
 
 
+_TITLES = {
+    "promise": "Accuracy of automated cases",
+    "shortlist": "True class on the shortlist",
+    "confidence": "Mean confidence",
+    "predicted classes": "Share of the most frequent class",
+}
+
+
 def _title(signal: Signal) -> str:
-    titles = {
-        "promise": "Accuracy of automated cases",
-        "shortlist": "True class on the shortlist",
-        "confidence": "Mean confidence",
-        "predicted classes": "Share of the most frequent class",
-    }
-    title = titles.get(signal.about, signal.about.capitalize())
+    title = _TITLES.get(signal.about, signal.about.capitalize())
     if signal.group == "all":
         return title
     return f"{title}: {signal.group}"

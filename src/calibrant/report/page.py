@@ -3,14 +3,12 @@
 import base64
 import hashlib
 import json
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader
@@ -19,7 +17,7 @@ from markupsafe import Markup
 from calibrant import __version__
 from calibrant.decisions.multilabel import LabelCases, MultiLabel, evaluate_labels
 from calibrant.defaults import DEFAULT_N_BINS
-from calibrant.errors import CalibrantWarning, invalid, printable
+from calibrant.errors import invalid, printable
 from calibrant.files import as_path, write_text
 from calibrant.metrics import Evaluation, evaluate_groups
 from calibrant.metrics.evaluation import check_resamples, default_resamples
@@ -27,15 +25,11 @@ from calibrant.metrics.metric import Groups, label, set_metric
 from calibrant.predictions import Predictions
 from calibrant.report.comparison_table import comparison, same_cases
 from calibrant.report.content import method_contents, script_content
-from calibrant.report.entries import Sources, png_uri, read_entries
-from calibrant.report.figures import group_reliability
+from calibrant.report.entries import Sources, read_entries
 from calibrant.report.judged import Policies, judged
-from calibrant.report.style import DARK_PALETTE, PALETTE, png_bytes
+from calibrant.report.style import DARK_PALETTE, PALETTE
 from calibrant.report.wording import confidence, fixed, interval, per_thousand, percent, probability
 from calibrant.tables import Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Nobody reads more groups than this; the worst are kept.
 _GROUPS = 50
@@ -45,36 +39,23 @@ class WrittenPage(type(Path())):  # type: ignore[misc]  # Python 3.11 has no oth
     """The path of a page that was written; a notebook shows it as a link."""
 
     def _repr_html_(self) -> str:
-        address = self.resolve().as_uri()
-        if self.resolve().is_relative_to(Path.cwd()):  # Jupyter opens only what lies below the notebook
-            address = quote(self.resolve().relative_to(Path.cwd()).as_posix())
+        target = self.resolve()
+        address = target.as_uri()
+        if target.is_relative_to(Path.cwd()):  # Jupyter opens only what lies below the notebook
+            address = quote(target.relative_to(Path.cwd()).as_posix())
         return f'<a href="{escape(address)}" target="_blank">{escape(str(self))}</a>'
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page.
+    """A table on the page, with its caption above it.
 
-    Attributes:
-        title: Its heading.
-        grid: A table; its caption is shown above it.
-        figure: A picture above the table, or None.
-        described: What the picture shows, for those who cannot see it.
-        leads: Whether it is shown at the top of the page, not below the comparison.
+    `leads` says whether it is shown at the top of the page, and not below the comparison.
     """
 
     title: str
     grid: Table
-    figure: "Figure | None" = None
-    described: str = ""
     leads: bool = False
-
-    @property
-    def picture(self) -> str:
-        """The figure inside an address; empty without one."""
-        if self.figure is None:
-            return ""
-        return png_uri(png_bytes(self.figure))
 
 
 def write_report(
@@ -112,7 +93,7 @@ def write_report(
         data_dir: Folder of the image sets, for these images; by default the folder that training uses.
         groups: Name of an extra column of the predictions, or one value per case: shows each model group by group and
             names the worst group.
-        sections: Further tables and pictures, below the comparison or at the top of the page.
+        sections: Further tables, below the comparison or at the top of the page.
         noun: What the sources are. The page of labels has no slider and no comparison.
     """
     entries = read_entries(sources)
@@ -175,7 +156,7 @@ def write_label_report(rules: MultiLabel, cases: LabelCases, path: str | Path) -
 def group_section(
     name: str, predictions: Predictions, groups: Groups, *, threshold: float, n_bins: int, n_resamples: int
 ) -> Section:
-    """The groups of one model: a table with intervals that hold in all groups at once, and reliability diagrams."""
+    """The groups of one model, worst first, with intervals that hold in all groups at once."""
     grouped = evaluate_groups(predictions, groups, n_bins=n_bins, thresholds=(threshold,), n_resamples=n_resamples)
     headings = {
         "test_error": f"{label('test_error')} %",
@@ -197,18 +178,10 @@ def group_section(
         )
     if len(worst_first) > _GROUPS:
         caption += f" The {len(worst_first) - _GROUPS:,} groups with the lowest test error are left out."
-    figure = None
-    if find_spec("matplotlib") is not None:
-        figure = group_reliability(predictions, groups, n_bins=n_bins)
-    else:
-        text = "The page has no reliability diagrams of groups. They need matplotlib: pip install 'calibrant[figures]'."
-        warnings.warn(text, CalibrantWarning, stacklevel=2)
-    return Section(
-        f"Groups by {groups}: {name}" if isinstance(groups, str) else f"Groups: {name}",
-        Table("Groups", rows, ("group", "cases", *headings.values()), caption),
-        figure,
-        "Reliability diagrams of all cases and of the largest groups; the numbers are in the table.",
-    )
+    title = f"Groups: {name}"
+    if isinstance(groups, str):
+        title = f"Groups by {groups}: {name}"
+    return Section(title, Table("Groups", rows, ("group", "cases", *headings.values()), caption))
 
 
 def _group_cell(result: Evaluation, metric: str) -> str:

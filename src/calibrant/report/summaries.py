@@ -73,12 +73,8 @@ def automated(predictions: Predictions, threshold: float, *, n_bins: int = DEFAU
     return Automated(chosen.threshold, len(predictions), count, right, chosen.ece)
 
 
-@dataclass(frozen=True)
-class Tie:
-    """Many cases with the same confidence: a threshold automates all of them or none.
-
-    `below` is the share of the cases that can be automated without them, `upto` the share with them.
-    """
+class Tie(NamedTuple):
+    """Cases with the same confidence, and the shares of the cases that can be automated without and with them."""
 
     confidence: float
     cases: int
@@ -152,8 +148,8 @@ def reliability_bands(predictions: Predictions, n_bins: int = DEFAULT_N_BINS) ->
 class ClassRow:
     """One class; all numbers are about the rows whose true class it is.
 
-    `low` and `high` are the exact 95 % interval of the accuracy, `confidence` is a mean, `automated` a share.
-    `confused_with` is the class most often predicted instead, `confused` times; None if there is no mistake.
+    `low` and `high` are the exact 95 % interval of the accuracy. `confused_with` is the class most often predicted
+    instead, `confused` times.
     """
 
     name: str
@@ -168,8 +164,7 @@ class ClassRow:
     confused: int
 
 
-@dataclass(frozen=True)
-class ClassReport:
+class ClassReport(NamedTuple):
     """Some classes, the worst first, the number of all classes, and the names of those never predicted or seen."""
 
     rows: tuple[ClassRow, ...]
@@ -230,19 +225,15 @@ def _class_row(predictions: Predictions, k: int, names: tuple[str, ...], thresho
     )
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """One wrong prediction: its row from 0, its id or "row" and that number, the classes and their probabilities.
-
-    `target_probability` is None if only the score of the predicted class is known.
-    """
+class Mistake(NamedTuple):
+    """One wrong prediction: its row from 0, its id or "row" and that number, the classes and their probabilities."""
 
     row: int
     identity: str
     predicted: str
     target: str
     confidence: float
-    target_probability: float | None
+    target_probability: float | None  # None if only the score of the predicted class is known
 
 
 def confident_mistakes(predictions: Predictions, *, most: int = 12) -> tuple[Mistake, ...]:
@@ -253,20 +244,14 @@ def confident_mistakes(predictions: Predictions, *, most: int = 12) -> tuple[Mis
     if not len(rows):
         return ()
     chosen = predictions.subset(rows)
-    identities = [f"row {row}" for row in rows]
-    if chosen.ids is not None:
-        identities = [str(identity) for identity in chosen.ids]
-    target_probabilities: list[float | None] = [None] * len(rows)
-    if chosen.has_all_classes:
-        target_probabilities = chosen.probabilities[np.arange(len(rows)), chosen.targets].tolist()
-    return tuple(
-        Mistake(
-            row=int(row),
-            identity=identities[place],
-            predicted=names[chosen.predicted[place]],
-            target=names[chosen.targets[place]],
-            confidence=float(chosen.confidence[place]),
-            target_probability=target_probabilities[place],
-        )
-        for place, row in enumerate(rows)
-    )
+    mistakes = []
+    for place, (row, k) in enumerate(zip(rows, chosen.targets, strict=True)):
+        identity = f"row {row}"
+        if chosen.ids is not None:
+            identity = str(chosen.ids[place])
+        probability = None
+        if chosen.has_all_classes:
+            probability = float(chosen.probabilities[place, k])
+        predicted = names[chosen.predicted[place]]
+        mistakes.append(Mistake(int(row), identity, predicted, names[k], float(chosen.confidence[place]), probability))
+    return tuple(mistakes)

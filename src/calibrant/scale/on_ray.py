@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +38,6 @@ class RayExecutor:
             import ray.util.scheduling_strategies
         self._ray: Any = ray
         self._started_here = not self._ray.is_initialized()
-        self._tasks: dict[Any, str] = {}
         if self._started_here:
             # Without an address, Ray would join any cluster that runs on this machine.
             self._connect(address or os.environ.get("RAY_ADDRESS", "local"))
@@ -62,53 +61,44 @@ class RayExecutor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.cancel()
         if self._started_here:
             self._ray.shutdown()
 
     # Tasks.
 
-    def capacity(self, task: Task) -> int:
-        """Return how many tasks like this one fit into the cluster as it is now."""
-        nodes = self._nodes()
-        cpus, gpus = self._needs(task)
-        total = 0
-        for node in nodes:
-            fitting = node.get("CPU", 0) // cpus
-            if gpus:
-                fitting = min(fitting, node.get("GPU", 0) // gpus)
-            total += int(fitting)
-        if nodes and total == 0:
-            needed = f"{cpus} cores and {gpus} GPUs" if gpus else f"{cpus} cores"
-            raise invalid("cluster", f"have a machine with {needed} for {task.name}", f"{len(nodes)} without")
-        return max(1, total)
+    def run(self, tasks: Sequence[Task], jobs: int | None, watch: Callable[[Ended], None]) -> None:
+        """Run tasks. Ray starts each on a machine with enough cores and GPUs, as many at once as fit."""
+        waiting = list(tasks)
+        running: dict[Any, str] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < (jobs or len(tasks)):
+                    task = waiting.pop(0)
+                    running[self._start(task)] = task.name
+                (reference,), _ = self._ray.wait(list(running))
+                watch(self._end_of(reference, running.pop(reference)))
+        finally:
+            self._cancel(running)
 
-    def submit(self, task: Task) -> None:
-        """Queue a task. Ray chooses a machine with enough cores and GPUs."""
+    def _start(self, task: Task) -> Any:
         cpus, gpus = self._needs(task)
         remote = self._ray.remote(_run_here).options(
             num_cpus=cpus, num_gpus=gpus, max_retries=_RETRIES, scheduling_strategy="SPREAD"
         )
-        self._tasks[remote.remote(task, Path.cwd())] = task.name
+        return remote.remote(task, Path.cwd())
 
-    def collect(self) -> list[Ended]:
-        """Return the tasks that have ended since the last call, or that lost their worker too often."""
-        ready, _ = self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=0)
-        ended = []
-        for reference in ready:
-            name = self._tasks.pop(reference)
-            try:
-                ended.append(self._ray.get(reference))
-            except self._ray.exceptions.RayError as error:
-                ended.append(Ended(name, 1, f"{_in_words(error)} Run the same command again to continue."))
+    def _end_of(self, reference: Any, name: str) -> Ended:
+        try:
+            ended: Ended = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            return Ended(name, 1, f"{_in_words(error)} Run the same command again to continue.")
         return ended
 
-    def cancel(self) -> None:
+    def _cancel(self, references: Iterable[Any]) -> None:
         """End the workers and the processes of their tasks."""
-        for reference in self._tasks:
+        for reference in references:
             with suppress(self._ray.exceptions.RayError):
                 self._ray.cancel(reference, force=True)
-        self._tasks.clear()
 
     # Functions over parts.
 
@@ -126,9 +116,7 @@ class RayExecutor:
         except self._ray.exceptions.RayError as error:
             raise InvalidInput(f"{_in_words(error)} Nothing was written; run the same command again.") from error
         finally:
-            for reference in waiting:
-                with suppress(self._ray.exceptions.RayError):
-                    self._ray.cancel(reference, force=True)
+            self._cancel(waiting)
 
     # The machines.
 
@@ -157,21 +145,18 @@ class RayExecutor:
                     hint = "Use a folder on storage that all machines share."
                     raise invalid(path, f"be the same file on {host}", "none or another", hint)
 
-    def _nodes(self) -> list[dict[str, float]]:
-        return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-
     def _needs(self, task: Task) -> tuple[int, int]:
-        """Return the cores and GPUs that a task gets.
-
-        It gets no more cores than the largest machine has: with fewer cores it is slower, but it runs.
-        """
-        nodes = self._nodes()
-        most = max((int(node.get("CPU", 0)) for node in nodes), default=1)
+        """Return the cores and GPUs that a task gets. It gets no more cores than the largest machine has."""
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        cores = max((int(node.get("CPU", 0)) for node in nodes), default=1)
         has_gpu = any(node.get("GPU", 0) >= task.devices for node in nodes)
+        if task.accelerator == "cuda" and not has_gpu:
+            rule = f"have a machine with {task.devices} GPUs for {task.name}"
+            raise invalid("cluster", rule, f"{len(nodes)} without")
         gpus = 0
-        if task.accelerator == "cuda" or (task.accelerator == "auto" and has_gpu):
+        if task.accelerator != "cpu" and has_gpu:
             gpus = task.devices
-        return max(1, min(task.cpus, most)), gpus
+        return max(1, min(task.cpus, cores)), gpus
 
 
 def _check_connection(address: str) -> None:

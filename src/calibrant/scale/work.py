@@ -28,16 +28,11 @@ _POLL_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Task:
-    """A Python module to run in a process of its own.
+    """A Python module to run in a process of its own, as `python -m MODULE ARGUMENTS`.
 
-    Attributes:
-        name: Name of the task in messages.
-        module, arguments: It is run as `python -m MODULE ARGUMENTS`.
-        log: File to which its output is appended.
-        accelerator, devices, cpus: "cpu", "cuda", or "auto" for a GPU if there is one; how many GPUs and cores it uses.
-        environment: Variables that are added to its environment.
-        lock: A file that the task keeps locked. If its machine is lost and it is started again, the new process waits
-            until the first one has released this file.
+    Its output is appended to `log`, and `environment` is added to its variables. It uses `cpus` cores and, with the
+    accelerator "cuda" or "auto" if there is one, `devices` GPUs. It keeps the file `lock` locked: if its machine is
+    lost and it is started again, the new process waits until the first one has released this file.
     """
 
     name: str
@@ -61,19 +56,10 @@ class Ended:
 
 
 class Executor(Protocol):
-    """Where work runs. Tasks are submitted, and then collected until none is left."""
+    """Where work runs."""
 
-    def capacity(self, task: Task) -> int:
-        """Return how many tasks like this one can run at once, at least 1. Raise if not even one ever can."""
-
-    def submit(self, task: Task) -> None:
-        """Start a task, or queue it."""
-
-    def collect(self) -> list[Ended]:
-        """Return the tasks that have ended since the last call, without waiting."""
-
-    def cancel(self) -> None:
-        """End all tasks that are still running."""
+    def run(self, tasks: Sequence[Task], jobs: int | None, watch: Callable[[Ended], None]) -> None:
+        """Run tasks, at most `jobs` at once, and call `watch` with each that ends. An error ends those that run."""
 
     def map(self, function: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
         """Apply a function to each part. Results come in the order of the parts; errors are raised here."""
@@ -101,7 +87,7 @@ def run_tasks(
     tasks: Sequence[Task],
     *,
     jobs: int | None = None,
-    watch: Callable[[list[Ended]], None] | None = None,
+    watch: Callable[[Ended], None] = lambda _: None,
     executor: Executor | None = None,
 ) -> list[Ended]:
     """Run all tasks. A task that fails does not stop the others.
@@ -109,30 +95,18 @@ def run_tasks(
     Args:
         tasks: The tasks, in the order in which they start.
         jobs: How many run at once. None: one on this machine, as many as fit on another executor.
-        watch: Called a few times per second with the tasks that have ended so far.
+        watch: Called with each task that has ended.
         executor: Where they run. None: processes of this machine.
     """
     if jobs is not None and jobs < 1:
         raise invalid("jobs", "be at least 1", jobs)
-    if executor is None:
-        executor = Processes(jobs or 1)
-    waiting = list(tasks)
-    running = 0
     ended: list[Ended] = []
-    try:
-        while waiting or running:
-            while waiting and running < min(jobs or len(tasks), executor.capacity(waiting[0])):
-                executor.submit(waiting.pop(0))
-                running += 1
-            just_ended = executor.collect()
-            running -= len(just_ended)
-            ended += just_ended
-            if watch is not None:
-                watch(ended)
-            if running:
-                time.sleep(_POLL_SECONDS)
-    finally:
-        executor.cancel()
+
+    def note(task: Ended) -> None:
+        ended.append(task)
+        watch(task)
+
+    (executor or Processes(jobs or 1)).run(tasks, jobs, note)
     return ended
 
 
@@ -179,31 +153,26 @@ class Processes:
         if jobs < 1:
             raise invalid("jobs", "be at least 1", jobs)
         self._jobs = jobs
-        self._running: dict[int, ChildProcess] = {}
 
-    def capacity(self, task: Task) -> int:  # noqa: ARG002 (all tasks are alike here)
-        """Return the number of jobs."""
-        return self._jobs
-
-    def submit(self, task: Task) -> None:
-        """Start a process."""
-        slot = min(set(range(self._jobs)) - self._running.keys())
-        self._running[slot] = ChildProcess(task, task_environment(os.environ, slot, self._jobs))
-
-    def collect(self) -> list[Ended]:
-        """Return the tasks that have ended since the last call."""
-        ended = []
-        for slot, child in list(self._running.items()):
-            if child.process.poll() is not None:
-                del self._running[slot]
-                ended.append(child.wait())
-        return ended
-
-    def cancel(self) -> None:
-        """Kill all running tasks."""
-        for child in self._running.values():
-            child.kill()
-        self._running.clear()
+    def run(self, tasks: Sequence[Task], jobs: int | None, watch: Callable[[Ended], None]) -> None:
+        """Run each task in a process. An error in this process kills those that run."""
+        slots = range(min(jobs or self._jobs, self._jobs))
+        waiting = list(tasks)
+        running: dict[int, ChildProcess] = {}
+        try:
+            while waiting or running:
+                for slot in slots:
+                    if waiting and slot not in running:
+                        variables = task_environment(os.environ, slot, len(slots))
+                        running[slot] = ChildProcess(waiting.pop(0), variables)
+                time.sleep(_POLL_SECONDS)
+                for slot, child in list(running.items()):
+                    if child.process.poll() is not None:
+                        del running[slot]
+                        watch(child.wait())
+        finally:
+            for child in running.values():
+                child.kill()
 
     def map(self, function: Callable[[Part], Result], parts: Sequence[Part]) -> Iterator[Result]:
         """Apply a function to each part; results come in the order of the parts."""

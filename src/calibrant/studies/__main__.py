@@ -1,7 +1,7 @@
 """The worker processes of studies and sweeps; `calibrant compare` and `calibrant sweep --jobs` start them.
 
     python -m calibrant.studies train RECIPE FOLDER [DATA_DIR]           one run of a study
-    python -m calibrant.studies search FOLDER TRIALS TIMEOUT [DATA_DIR]  one of several workers of a sweep
+    python -m calibrant.studies search FOLDER TRIALS [DATA_DIR]  one of several workers of a sweep
 
 A worker ends with the process that started it. The next start continues from the checkpoint on disk. The URL of a
 sweep's storage is in CALIBRANT_STORAGE: it may contain a password, and every user of a machine can read arguments.
@@ -22,14 +22,13 @@ def _train(recipe: str, folder: str, data_dir: str = "") -> None:
     train_or_resume(Recipe.load(recipe), Path(folder), data_dir=images, reporter=PlainLines(), trust_code=True)
 
 
-def _search(folder: str, trials: str, timeout: str, data_dir: str = "") -> None:
+def _search(folder: str, trials: str, data_dir: str = "") -> None:
     from calibrant.studies.sweeps import Sweep
     from calibrant.training import PlainLines
 
     # As above: the process that started this one has opened the same folder.
     sweep = Sweep(folder, storage=os.environ.get("CALIBRANT_STORAGE"), trust_code=True)
-    seconds = None if timeout == "-" else float(timeout)
-    sweep.run(trials=int(trials), timeout=seconds, data_dir=data_dir or None, reporter=PlainLines())
+    sweep.run(trials=int(trials), data_dir=data_dir or None, reporter=PlainLines())
 
 
 if __name__ == "__main__":

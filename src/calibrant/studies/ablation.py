@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from calibrant.errors import InvalidInput, did_you_mean, invalid
-from calibrant.report import ablation_curves, component_bars
+from calibrant.report import ablation_curves
 from calibrant.studies.result_tables import left_out, percent
-from calibrant.studies.study_results import Results, Row, or_nan
+from calibrant.studies.study_results import Results, Row
 from calibrant.studies.study_spec import StudySpec, Variant
 from calibrant.tables import Table, counted
 from calibrant.training import methods
@@ -121,23 +123,31 @@ def ablation_table(name: str, results: Results) -> Table:
 
 
 def ablation_figure(name: str, results: Results) -> "Figure":
-    """Return the paper's two panels over the setting, or bars for the components."""
+    """Return the paper's two panels over the setting or the components."""
     errors = {"ECE": "ece", "ECE(S95)": "ece@0.95", "TE": "test_error"}
     shares = {"|S95|": "share@0.95", "|S99|": "share@0.99"}
-    tested = {label: [row[metric] for row in results.rows] for label, metric in (errors | shares).items()}
-    # ECE(S95) of an empty set is not defined and leaves a gap in the curve.
-    means = {label: or_nan(each.mean for each in line) for label, line in tested.items()}
-    left = {label: means[label] for label in errors}
-    right = {label: means[label] for label in shares}
-    spreads = {label: or_nan(each.spread for each in line) for label, line in tested.items()}
-    many = all(len(row.seeds) > 1 for row in results.rows)
-    bars = "standard deviation over seeds" if many else "standard error or deviation"
-    title = f"{results.data}, {results.model}: test set (bars: {bars})"
-    labels = [_short(name, row.label) for row in results.rows]
-    if name == "components":
-        return component_bars(labels, left, right, spreads=spreads, title=title)
-    values, chosen = [float(label) for label in labels], float(_short(name, choose_by_validation(results).label))
-    return ablation_curves(values, left, right, parameter=name, chosen=chosen, spreads=spreads, title=title)
+    means = {}
+    spreads = {}
+    for label, metric in (errors | shares).items():
+        # ECE(S95) of an empty set is not defined and leaves a gap in the curve.
+        means[label] = np.array([row[metric].mean for row in results.rows], dtype=float).tolist()
+        spreads[label] = np.array([row[metric].spread for row in results.rows], dtype=float).tolist()
+    bars = "standard error or deviation"
+    if all(len(row.seeds) > 1 for row in results.rows):
+        bars = "standard deviation over seeds"
+    chosen = None
+    if name != "components":  # these are compared, not chosen
+        chosen = _short(name, choose_by_validation(results).label)
+    return ablation_curves(
+        [_short(name, row.label) for row in results.rows],
+        {label: means[label] for label in errors},
+        {label: means[label] for label in shares},
+        parameter=name,
+        chosen=chosen,
+        spreads=spreads,
+        connected=name != "components",
+        title=f"{results.data}, {results.model}: test set (bars: {bars})",
+    )
 
 
 def _short(name: str, label: str) -> str:

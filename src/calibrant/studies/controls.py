@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.errors import CalibrantWarning, InvalidInput, naming
 from calibrant.pruning import ConfidencePruner
 from calibrant.studies.records import Record
 from calibrant.studies.referee import Difference, Referee, values_of
@@ -158,19 +158,11 @@ def _tolerance(plan: Record) -> float:
 class AgainstControl(ShownFields):
     """One metric of a plan, its control and the whole run, as means over seeds.
 
-    Attributes:
-        plan: Row of the plan.
-        control: Row of the control.
-        share: Computing of the plan as a share of that of the whole run.
-        updates: Sample updates of the plan as a share of those of the whole run.
-        scored_share: Forward passes for scores alone, in the unit of `updates`; they are part of `share`.
-        whole_value: The metric of the whole run: without a plan and with all epochs. None if that was not run.
-        control_value: The metric of the control.
-        plan_value: The metric of the plan.
-        difference: Plan minus control, with interval and verdict.
-        recovered: (control - plan) / (control - whole run). 1: nothing was lost. 0: the plan is worth no more than
-            fewer epochs. None if the whole run was not made, or is no better than the control.
-        recovered_interval: Its 95 % interval over seeds (Fieller). None if it is not bounded.
+    `share` is the computing and `updates` the sample updates of the plan as shares of those of the whole run, without a
+    plan and with all epochs. `scored_share` are forward passes for scores alone, in the unit of `updates`; they are
+    part of `share`. `recovered` is (control - plan) / (control - whole run), with its 95 % interval over seeds
+    (Fieller): 1 if nothing was lost, 0 if the plan is worth no more than fewer epochs, None if the whole run was not
+    made or is no better than the control.
     """
 
     plan: str
@@ -181,7 +173,7 @@ class AgainstControl(ShownFields):
     whole_value: float | None
     control_value: float | None
     plan_value: float | None
-    difference: Difference
+    difference: Difference  # plan minus control
     recovered: float | None
     recovered_interval: tuple[float, float] | None
 
@@ -201,9 +193,8 @@ def against_controls(
         plans = controlled.plan
         scored = sum(record.samples_scored / record.samples_full for record in plans) / len(plans)
         for metric in METRICS:
-            full = _mean(controlled.full, metric)
-            control = _mean(controlled.control, metric)
-            plan = _mean(plans, metric)
+            parts = (controlled.full, controlled.control, plans)
+            full, control, plan = (_mean(records, metric) for records in parts)
             rows.append(
                 AgainstControl(
                     plan=controlled.label,
@@ -223,7 +214,6 @@ def against_controls(
 
 
 def _mean(records: Sequence[Record], metric: str) -> float | None:
-    """Return the mean of a metric over records; None without records, or if one of them lacks it."""
     values = values_of(records, metric)
     return None if values is None else statistics.fmean(values)
 
@@ -262,10 +252,8 @@ def check_budgets(spec: StudySpec) -> None:
     for row in spec.rows():
         recipe = _recipe(spec, row)
         if _loss_of(row) is not None and recipe.budget != 1 and not recipe.schedule.resolution:
-            try:
+            with naming(row.label):
                 _pruner(recipe)
-            except InvalidInput as error:
-                raise InvalidInput(f"{row.label}: {error}") from error
 
 
 def with_controls(spec: StudySpec) -> StudySpec:
@@ -366,20 +354,11 @@ def _share(spec: StudySpec, row: Variant) -> float | None:
     recipe = _recipe(spec, row)
     if recipe.budget != 1:
         share = Fraction(recipe.budget).limit_denominator(1_000_000)
-    elif recipe.schedule.resolution:
-        message = f"{row.label} gets no control: what smaller images save is known with a budget only."
-        warnings.warn(message, CalibrantWarning, stacklevel=4)
-        return None
     else:
-        plan = recipe.plan().pruning
-        assert plan is not None
         try:
-            share = Fraction(sum(_pruner(recipe).samples_by_epoch(recipe.epochs)), _SAMPLES * recipe.epochs)
+            share = _own_share(recipe)
         except InvalidInput as error:
-            message = f"{row.label} gets no control: {error}"
-            if plan["policy"].free:
-                message += " With a budget its updates are known."
-            warnings.warn(message, CalibrantWarning, stacklevel=4)
+            warnings.warn(f"{row.label} gets no control: {error}", CalibrantWarning, stacklevel=4)
             return None
     # Rounded to the nearest epoch: a control with fewer updates would favour the plan.
     epochs = max(int(share * recipe.epochs + Fraction(1, 2)), 1)
@@ -388,12 +367,20 @@ def _share(spec: StudySpec, row: Variant) -> float | None:
     return epochs / recipe.epochs
 
 
+def _own_share(recipe: Recipe) -> Fraction:
+    """Return the cost of a plan without a budget."""
+    if recipe.schedule.resolution:
+        raise InvalidInput("what smaller images save is known with a budget only.")
+    pruner = _pruner(recipe)
+    return Fraction(sum(pruner.samples_by_epoch(recipe.epochs)), _SAMPLES * recipe.epochs)
+
+
 def _control_label(spec: StudySpec, row: Variant, base: str, share: float, options: Mapping[str, Any]) -> str:
     """Return a label such as `nll@96`: by epochs, or by share if the data sets have different numbers of epochs."""
     lengths = {planned.recipe.epochs for planned in _runs(spec, row)}
-    suffix = ""
+    label = f"{base}@{100 * share:g}%"
+    if len(lengths) == 1:
+        label = f"{base}@{int(Fraction(share).limit_denominator(1_000_000) * lengths.pop())}"
     if options:
-        suffix = f" ({', '.join(f'{key} {value}' for key, value in options.items())})"
-    if len(lengths) > 1:
-        return f"{base}@{100 * share:g}%{suffix}"
-    return f"{base}@{int(Fraction(share).limit_denominator(1_000_000) * lengths.pop())}{suffix}"
+        label += f" ({', '.join(f'{key} {value}' for key, value in options.items())})"
+    return label

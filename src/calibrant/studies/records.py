@@ -37,7 +37,6 @@ from calibrant.studies.study_spec import file_word
 from calibrant.training import Recipe, Run, paper_recipe
 from calibrant.training.recipe import flatten
 
-VERSION = 1
 N_BINS = (10, 15)
 # Records keep the intervals of these metrics only; all of them would make the files long.
 TABLED = ("ece", "test_error", "auroc", "ece@0.95", "share@0.95", "share@0.99", "nll", "brier")
@@ -97,7 +96,7 @@ SCALED = "scaled_"
 """Before the name of a metric: after temperature scaling."""
 _FIELDS = (
     *("samples_seen", "seen_share", "samples_scored", "compute_share", "flops", "train_seconds", "temperature"),
-    *("validation_ece", "validation_nll_scaled"),
+    "validation_nll_scaled",
 )
 
 
@@ -140,27 +139,22 @@ class Record(BaseModel):
         test: Number of bins ("10", "15") to the evaluation of the test set.
         test_scaled: The same after temperature scaling fitted on the validation set of the same run.
         validation: Evaluation of the validation set, 10 bins.
-        validation_nll_scaled: NLL of the validation set after temperature scaling, fitted on the same cases. Plans are
-            chosen by it. None: not recorded.
-        temperature: The fitted temperature.
-        temperature_notes: Warnings of the fit.
+        temperature: The fitted temperature; `temperature_notes` are the warnings of the fit.
         best_validation: Epoch of the best validation accuracy, for information. The last epoch counts.
-        samples_seen: Sample updates.
-        samples_full: Sample updates of a run on all data for all epochs.
-        seen_share: Their ratio.
+        samples_seen: Sample updates; `samples_full` are those of a run on all data, `seen_share` is their ratio.
         samples_scored: Forward passes for scores alone, at the cuts of a plan with `scoring`.
-        train_seconds: Time of the training epochs.
-        seconds: The same with validation and checkpoints.
-        later_seconds: `train_seconds` without the first epoch, in which steps are compiled. None: not recorded.
-        later_samples: Sample updates without those of the first epoch.
+        train_seconds: Time of the training epochs; `seconds` with validation and checkpoints.
+        later_seconds, later_samples: Time and updates without the first epoch, in which steps are compiled.
         concurrent_runs: How many runs shared the machine, this one included. None: not known.
         steps_mode: How steps were executed.
         environment: Versions, device, commit.
         predictions_sha256: Digests of the predictions from which all figures were computed.
-        automation: What can be automated at each promised accuracy ("0.99"). None: not recorded. The key in the files
-            is `takeover`. Records of runs whose predictions were not kept have no `best_share`.
-        flops: Floating-point operations of the training, forward passes for scores included. None: not recorded.
-        flops_full: Those of the recipe without pruning and with every epoch at full size. None: not recorded.
+        automation: What can be automated at each promised accuracy ("0.99"); `takeover` in the files. Records of runs
+            whose predictions were not kept have no `best_share`.
+        validation_nll_scaled: NLL of the validation set after temperature scaling, fitted on the same cases. Plans are
+            chosen by it.
+        flops: Floating-point operations of the training, forward passes for scores included; `flops_full` are those of
+            the recipe without pruning and with every epoch at full size.
         best: The same figures for the best epoch by `recipe.select`. None if only the last epoch was kept.
     """
 
@@ -220,6 +214,7 @@ class Record(BaseModel):
         `automated_share@0.99` is the share that is automated at a promised accuracy of 0.99.
         """
         figures: dict[str, float | None] = {name: getattr(self, name) for name in _FIELDS}
+        figures["validation_ece"] = self.validation.ece
         for scaled, prefix in ((False, ""), (True, SCALED)):
             figures |= {f"{prefix}{name}": value for name, value in self.evaluation(scaled=scaled).values().items()}
             figures[f"{prefix}ece_15_bins"] = self.evaluation(n_bins=15, scaled=scaled).ece
@@ -243,18 +238,15 @@ class Record(BaseModel):
         metric, scaled = without_scaled(name)
         evaluation = self.evaluation(scaled=scaled)
         ends = (evaluation.intervals or {}).get(metric)
-        if ends is None or not all(map(math.isfinite, ends)):
-            return None
         values = evaluation.values()
-        if rests_on_few(metric, values, values, evaluation.n):
+        if ends is None or rests_on_few(metric, values, values, evaluation.n):
+            return None
+        if not all(map(math.isfinite, ends)):
             return None
         return (ends[1] - ends[0]) / (2 * 1.96)
 
     def _binomial_error(self, name: str) -> float | None:
-        """Return the standard error of what is automated, for a fixed threshold.
-
-        None for an accuracy of 0 or 1: a few cases that are all right would look certain.
-        """
+        """None for an accuracy of 0 or 1: a few cases that are all right would look certain."""
         value = self.value(name)
         if value is None:
             return None
@@ -304,11 +296,6 @@ class Record(BaseModel):
     def has_plan(self) -> bool:
         """Whether the run saves computing: by samples that rest, or by smaller images."""
         return self.has_pruning or bool(self.resolution)
-
-    @property
-    def validation_ece(self) -> float:
-        """ECE of the validation set, by which hyperparameters are chosen."""
-        return float(self.validation.ece)
 
     @property
     def variant(self) -> str:
@@ -428,16 +415,10 @@ CONFIDENCE = 0.95
 
 
 def automation(validation: Predictions, test: Predictions) -> dict[str, Automation]:
-    """Return how many test images a rule with a promised accuracy automates, for each promised accuracy.
-
-    ECE and |S95| describe confidence at fixed thresholds. Who deploys a model asks the opposite: for a given accuracy,
-    how many cases can be left to the model? The rule is fitted on the validation set and applied to the test set.
+    """Return how many test images a rule automates that is fitted on the validation set, for each promised accuracy.
 
     Scaled: the temperature is fitted on a random half of the validation set, the threshold on the other half, because
-    a promise needs cases that nothing else was fitted on. `route fit --calibrate` now gives the threshold more than a
-    half. Records keep the half, so that they can be compared.
-
-    Best: the policy of `fit_policy(validation, target, score="auto")`, which chooses the ranking score, too.
+    a promise needs cases that nothing else was fitted on. Best: `fit_policy(validation, target, score="auto")`.
     """
     if len(validation) < 2:
         return {}
@@ -509,11 +490,10 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
     if run.recipe.select != "last":
         of_best, _ = _measured(run.predictions("val", best=True), run.predictions("test", best=True))
         best = {"select": run.recipe.select, "epoch": summary["best"]["epoch"], **of_best}
-    scaled = scaled_by(validation, measured["temperature"])
     recipe = _without_paths(run.recipe)
     later = run.epochs()[1:]
     return Record(
-        version=VERSION,
+        version=1,
         data=recipe.data.name,
         model=recipe.model.name,
         method=recipe.method.name,
@@ -529,7 +509,7 @@ def record_run(run: Run, *, concurrent_runs: int | None = None) -> Record:
         concurrent_runs=concurrent_runs or summary.get("concurrent_runs"),
         predictions_sha256=digests(run),
         automation=automation(validation, test),
-        validation_nll_scaled=evaluate(scaled, n_bins=N_BINS[0]).nll,
+        validation_nll_scaled=evaluate(scaled_by(validation, measured["temperature"]), n_bins=N_BINS[0]).nll,
         best=best,
         **measured,
         **{name: summary[name] for name in _OF_SUMMARY if name in summary},
@@ -555,24 +535,20 @@ def digests(run: Run) -> dict[str, str]:
 
 def evaluations_of(predictions: Predictions) -> dict[str, Evaluation]:
     """Return the metrics by number of bins, with intervals for the first number of bins."""
-    evaluations = {}
-    for n_bins in N_BINS:
-        n_resamples = _N_RESAMPLES if n_bins == N_BINS[0] else 0
-        evaluation = evaluate(predictions, n_bins=n_bins, n_resamples=n_resamples)
-        if evaluation.intervals is not None:
-            tabled = {name: ends for name, ends in evaluation.intervals.items() if name in TABLED}
-            evaluation = dataclasses.replace(evaluation, intervals=tabled)
-        evaluations[str(n_bins)] = evaluation
-    return evaluations
+    first = evaluate(predictions, n_bins=N_BINS[0], n_resamples=_N_RESAMPLES)
+    assert first.intervals is not None
+    tabled = {name: ends for name, ends in first.intervals.items() if name in TABLED}
+    first = dataclasses.replace(first, intervals=tabled)
+    return {str(N_BINS[0]): first, str(N_BINS[1]): evaluate(predictions, n_bins=N_BINS[1])}
 
 
 def _without_paths(recipe: Recipe) -> Recipe:
     """Return the recipe with file names instead of paths: records must not show folders of a machine."""
     changed = {}
     for key, name in (("data.name", recipe.data.name), ("model.name", recipe.model.name)):
-        kind, colon, rest = name.partition(":")
-        if colon and "/" in rest:
-            changed[key] = f"{kind}:{rest.rstrip('/').rsplit('/', 1)[-1]}"
+        kind, _, path = name.partition(":")
+        if "/" in path:
+            changed[key] = f"{kind}:{Path(path).name}"
     if recipe.model.weights is not None:
-        changed["model.weights"] = recipe.model.weights.rsplit("/", 1)[-1]
+        changed["model.weights"] = Path(recipe.model.weights).name
     return recipe.changed(changed)

@@ -78,9 +78,9 @@ class SeedPool:
         squares = _squares(values)
         degrees = len(values) - 1
         other_degrees = self._all_degrees - degrees
+        if degrees == other_degrees == 0:
+            return None
         if other_degrees == 0:
-            if degrees == 0:
-                return None
             return squares / degrees, float(degrees)
         others = max(self._all_squares - squares, 0.0) / other_degrees
         if degrees == 0:
@@ -166,8 +166,7 @@ class Difference(ShownFields):
         difference: Difference of the means. None if the metric is not defined for a run.
         interval: 95 % interval, for this comparison alone. None if the spread is not known.
         spread: What the interval rests on.
-        over: "seeds": over seeds and, if test predictions are known, test images. "images": over test images alone,
-            because no method has several seeds; that says nothing about another training.
+        over: "images" if no method has several seeds; that says nothing about another training.
         verdict: Whether the method is better or worse than the other one.
     """
 
@@ -229,64 +228,19 @@ def fieller(
     return (middle - root) / square, (middle + root) / square
 
 
-class ImageNoise:
-    """How much of a difference the choice of test images explains. Each run is resampled once, all by the same draws.
-
-    Args:
-        predictions_of: Returns the test predictions of a record.
-    """
-
-    def __init__(self, predictions_of: PredictionsOf) -> None:
-        self._predictions_of = predictions_of
-        self._resampled: dict[tuple[str, bool], Resampled] = {}
-
-    def variance(self, name: str, ours: Sequence[Record], theirs: Sequence[Record]) -> float:
-        """Return the variance of the difference of two means over test images. 0 if undefined.
-
-        For calibration errors and high-confidence sets, draws cannot be trusted. There it follows from the average
-        interval of one run against another, as if the noise of the images were the same in every seed.
-        """
-        metric, scaled = without_scaled(name)
-        our_draws = [self.of(record, scaled) for record in ours]
-        their_draws = [self.of(record, scaled) for record in theirs]
-        if all(model.range(metric) is None for model in (*our_draws, *their_draws)):
-            means = [np.mean([model.draws[metric] for model in models], axis=0) for models in (our_draws, their_draws)]
-            ends = percentiles(means[0] - means[1], 0.95)
-            if ends is None:
-                return 0.0
-            return float(((ends[1] - ends[0]) / (2 * 1.96)) ** 2)
-        distances = []
-        shorter, longer = sorted((our_draws, their_draws), key=len)
-        for b, a in zip(longer, cycle(shorter), strict=False):
-            own = b.evaluation.values()[metric]
-            other = a.evaluation.values()[metric]
-            ends = b.difference(a, metric)
-            if ends is None or own is None or other is None:
-                return 0.0
-            distances.append(max(own - other - ends[0], ends[1] - (own - other)))
-        return float((np.mean(distances) / 1.96) ** 2)
-
-    def of(self, record: Record, scaled: bool) -> Resampled:
-        """Return the metrics of one run, resampled by the draws that all runs share."""
-        key = (record.predictions_sha256["test"], scaled)
-        if key not in self._resampled:
-            predictions = self._predictions_of(record, scaled)
-            evaluation = evaluate(predictions, n_bins=10, thresholds=(0.95,))
-            (self._resampled[key],) = resample_models([predictions], [evaluation], n_resamples=N_RESAMPLES)
-        return self._resampled[key]
-
-
 class Referee:
     """Compares methods of one data set and network.
 
     Args:
         groups: The records of each method, one per seed. Their seed variances are pooled.
-        predictions_of: Returns the test predictions of a record. None: differences are over seeds alone.
+        predictions_of: Returns the test predictions of a record. Each run is resampled once, all by the same draws.
+            None: differences are over seeds alone.
     """
 
     def __init__(self, groups: Mapping[str, Sequence[Record]], predictions_of: PredictionsOf | None = None) -> None:
         self._groups = groups
-        self._noise = None if predictions_of is None else ImageNoise(predictions_of)
+        self._predictions_of = predictions_of
+        self._resampled: dict[tuple[str, bool], Resampled] = {}
         self._pools: dict[str, SeedPool] = {}
 
     def compare(self, label: str, metric: str, ours: Sequence[Record], theirs: Sequence[Record]) -> Difference:
@@ -297,10 +251,7 @@ class Referee:
         if our_values is None or their_values is None:
             return nothing
         difference = statistics.fmean(our_values) - statistics.fmean(their_values)
-        image_variance = 0.0
-        if self._noise is not None:
-            image_variance = self._noise.variance(metric, ours, theirs)
-        spread = spread_of(self._pool(metric), our_values, their_values, image_variance)
+        spread = spread_of(self._pool(metric), our_values, their_values, self.image_variance(metric, ours, theirs))
         if spread is None:
             return self._over_images(replace(nothing, difference=difference), ours[0], theirs[0])
         half = spread.half_width()
@@ -318,14 +269,12 @@ class Referee:
         None if it is not bounded: then fewer epochs lose too little to say which part of it is recovered.
         """
         groups = [values_of(records, metric) for records in (plan, control, whole)]
-        if not whole or any(values is None for values in groups):
-            return None
         known = [values for values in groups if values is not None]
         pool = self._pool(metric)
-        spreads = [pool.of_one_run(values) for values in known]
-        parts = [(spread[0] / len(values), spread[1]) for spread, values in zip(spreads, known, strict=True) if spread]
-        if len(parts) < len(known):
+        spreads = [spread for values in known if (spread := pool.of_one_run(values)) is not None]
+        if len(spreads) < 3:
             return None
+        parts = [(spread[0] / len(values), spread[1]) for spread, values in zip(spreads, known, strict=True)]
         means = [statistics.fmean(values) for values in known]
         variances = [variance for variance, _ in parts]
         _, degrees = satterthwaite(parts)
@@ -337,17 +286,60 @@ class Referee:
 
     def _over_images(self, difference: Difference, ours: Record, theirs: Record) -> Difference:
         """Fill in the interval over test images, if no method has several seeds."""
-        if self._noise is None or max(difference.seeds) > 1:
+        if self._predictions_of is None or max(difference.seeds) > 1:
             return difference
         metric, scaled = without_scaled(difference.metric)
-        both = self._noise.of(theirs, scaled), self._noise.of(ours, scaled)
+        both = self._draws(theirs, scaled), self._draws(ours, scaled)
         (row,) = [row for row in differences(*both) if row.name == metric]
-        difference = replace(
-            difference, difference=row.difference, interval=row.interval, over="images", verdict=row.verdict
+        spread = None
+        if row.interval is not None and row.interval[1] - row.interval[0] >= _NO_SPREAD:
+            spread = Spread((row.interval[1] - row.interval[0]) / (2 * 1.96), _MANY_DEGREES)
+        return replace(
+            difference,
+            difference=row.difference,
+            interval=row.interval,
+            over="images",
+            verdict=row.verdict,
+            spread=spread,
         )
-        if row.interval is None or row.interval[1] - row.interval[0] < _NO_SPREAD:
-            return difference
-        return replace(difference, spread=Spread((row.interval[1] - row.interval[0]) / (2 * 1.96), _MANY_DEGREES))
+
+    def image_variance(self, name: str, ours: Sequence[Record], theirs: Sequence[Record]) -> float:
+        """Return the variance of the difference of two means over test images. 0 if unknown.
+
+        For calibration errors and high-confidence sets, draws cannot be trusted. There it follows from the average
+        interval of one run against another, as if the noise of the images were the same in every seed.
+        """
+        if self._predictions_of is None:
+            return 0.0
+        metric, scaled = without_scaled(name)
+        our_draws = [self._draws(record, scaled) for record in ours]
+        their_draws = [self._draws(record, scaled) for record in theirs]
+        if all(model.range(metric) is None for model in (*our_draws, *their_draws)):
+            means = [np.mean([model.draws[metric] for model in models], axis=0) for models in (our_draws, their_draws)]
+            ends = percentiles(means[0] - means[1], 0.95)
+            if ends is None:
+                return 0.0
+            return float(((ends[1] - ends[0]) / (2 * 1.96)) ** 2)
+        distances = []
+        shorter, longer = sorted((our_draws, their_draws), key=len)
+        for b, a in zip(longer, cycle(shorter), strict=False):
+            own = b.evaluation.values()[metric]
+            other = a.evaluation.values()[metric]
+            ends = b.difference(a, metric)
+            if ends is None or own is None or other is None:
+                return 0.0
+            distances.append(max(own - other - ends[0], ends[1] - (own - other)))
+        return float((np.mean(distances) / 1.96) ** 2)
+
+    def _draws(self, record: Record, scaled: bool) -> Resampled:
+        """Return the metrics of one run, resampled by the draws that all runs share."""
+        assert self._predictions_of is not None
+        key = (record.predictions_sha256["test"], scaled)
+        if key not in self._resampled:
+            predictions = self._predictions_of(record, scaled)
+            evaluation = evaluate(predictions, n_bins=10, thresholds=(0.95,))
+            (self._resampled[key],) = resample_models([predictions], [evaluation], n_resamples=N_RESAMPLES)
+        return self._resampled[key]
 
     def _pool(self, metric: str) -> SeedPool:
         if metric not in self._pools:
@@ -380,11 +372,8 @@ def verdict_of(metric: str, interval: tuple[float, float]) -> Verdict:
 class Decision(ShownFields):
     """The verdict on one method in the metric that was named before the study, corrected for all its comparisons.
 
-    Attributes:
-        difference: The method minus the baseline.
-        p: After Holm's correction: with all of them below 0.05, the chance that any verdict is wrong is at most 5 %.
-        detectable: The smallest true difference that the study would find in 4 of 5 repetitions, with the correction.
-        verdict: By the corrected p.
+    `p` is Holm's: with all of them below 0.05, the chance that any verdict is wrong is at most 5 %. `detectable` is the
+    smallest true difference that the study would find in 4 of 5 repetitions, with the correction.
     """
 
     difference: Difference

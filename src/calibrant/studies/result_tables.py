@@ -164,9 +164,8 @@ def _decisions(results: Results, where: str) -> Table:
     for decision in results.decisions:
         item = decision.difference
         p = "-" if decision.p is None else f"{decision.p:.3f}"
-        rows.append(
-            (item.label, *_difference_and_ends(item), p, _figure(decision.detectable, item.metric), decision.verdict)
-        )
+        seen = _figure(decision.detectable, item.metric)
+        rows.append((item.label, *_difference_and_ends(item), p, seen, decision.verdict))
     heads = ("method", f"{metric} minus {results.baseline}", "95 % interval", "p", "could have seen", "verdict")
     caption = (
         f"{metric} was named before the runs; it alone decides. p is corrected for {counted(len(rows), 'comparison')} "
@@ -237,21 +236,16 @@ def control_table(results: Results) -> Table:
     rows = []
     for item in results.controls:
         metric = item.difference.metric
-        values = (item.whole_value, item.control_value, item.plan_value)
         recovered = "-"
         if item.recovered is not None:
             recovered = f"{item.recovered:.2f}"
             if item.recovered_interval is not None:
                 recovered += " ({:.2f} to {:.2f})".format(*item.recovered_interval)
-        seeds = str(item.difference.seeds[0])
-        rows.append(
-            (
-                *(item.plan, item.control, seeds, f"{100 * item.share:.1f}", f"{100 * item.updates:.1f}"),
-                *(f"{100 * item.scored_share:.1f}", metric_label(metric)),
-                *(_figure(value, metric) for value in values),
-                *(*_difference_and_ends(item.difference), item.difference.verdict, recovered),
-            )
-        )
+        costs = [f"{100 * share:.1f}" for share in (item.share, item.updates, item.scored_share)]
+        values = [_figure(value, metric) for value in (item.whole_value, item.control_value, item.plan_value)]
+        names = (item.plan, item.control, str(item.difference.seeds[0]))
+        verdict = (*_difference_and_ends(item.difference), item.difference.verdict, recovered)
+        rows.append((*names, *costs, metric_label(metric), *values, *verdict))
     heads = ("plan", "control", "seeds", "computing", "updates", "scored", "metric", "whole run", "control's", "plan's")
     verdicts = ("plan - control", "95 % interval", "plan is", "recovered")
     title = f"{results.data}, {results.model}: plans beside their controls"

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,19 +102,20 @@ class Study:
         """Return the folder of a run."""
         return self.path / "runs" / planned.name
 
-    def _is_finished(self, planned: PlannedRun) -> bool:
-        return state_of(self.folder(planned), planned.recipe) == "finished"
+    def finished(self) -> list[PlannedRun]:
+        """Return the runs that are finished. Raise if a folder holds a run with other settings."""
+        return [run for run in self.runs if state_of(self.folder(run), run.recipe) == "finished"]
 
     def pending(self) -> list[PlannedRun]:
-        """Return the runs that are not finished. Raise if a folder holds a run with other settings."""
-        return [planned for planned in self.runs if not self._is_finished(planned)]
+        """Return the runs that are not finished."""
+        finished = self.finished()
+        return [run for run in self.runs if run not in finished]
 
     def run(
         self,
         *,
         jobs: int | None = None,
         data_dir: str | Path | None = None,
-        show_progress: bool = False,
         trust_code: bool = False,
         executor: Executor | None = None,
     ) -> None:
@@ -124,7 +125,6 @@ class Study:
             jobs: How many run at once; several can share one GPU if they fit into its memory. None: one, or as many
                 as the executor can run at once.
             data_dir: Folder of the image sets.
-            show_progress: Whether to write a line for each run that ends to standard error.
             trust_code: Whether to run methods and networks `module:name` that you have not used on this machine before.
             executor: Where the runs are made. None: this machine. Other machines must see the folder of the study.
 
@@ -140,17 +140,25 @@ class Study:
             self.spec.save(self.path / "study.toml")
             if executor is not None:
                 executor.check_shared(self.path.absolute() / "study.toml")
-            watch = _progress(self, pending) if show_progress else None
             environment = {}
             if executor is None:
                 environment[CONCURRENT_RUNS] = str(min(jobs or 1, max(len(pending), 1)))
             tasks = [replace(self._task(planned, data_dir), environment=environment) for planned in pending]
-            ended = run_tasks(tasks, jobs=jobs, watch=watch, executor=executor)
+            finished = len(self.runs) - len(pending)
+            _say(f"{counted(len(self.runs), 'run')}, {finished} of them finished before, {len(pending)} to run")
+            ended = run_tasks(tasks, jobs=jobs, watch=self._say_how_it_ended, executor=executor)
         failed = [f"{task.task}: {task.message}" for task in ended if task.code]
         if failed:
             raise CheckFailed(
                 f"{len(failed)} of {len(self.runs)} runs failed: {'; '.join(failed)} (logs in {self.path / 'logs'})"
             )
+
+    def _say_how_it_ended(self, task: Ended) -> None:
+        outcome = "failed"  # the reason is in the error at the end, where nobody misses it
+        if not task.code:
+            test = Run(self.path / "runs" / task.task).summary["test"]
+            outcome = f"test error {test['test_error']:.2%}, ECE {test['ece']:.2%}"
+        _say(f"{task.task}: {outcome}")
 
     def _task(self, planned: PlannedRun, data_dir: str | Path | None) -> Task:
         recipe = self.path / "recipes" / f"{planned.name}.toml"
@@ -173,10 +181,6 @@ class Study:
         )
 
     # Results.
-
-    def finished(self) -> list[PlannedRun]:
-        """Return the runs that are finished."""
-        return [planned for planned in self.runs if self._is_finished(planned)]
 
     def record(self, planned: PlannedRun) -> Record:
         """Return what a finished run measured. It is computed once and kept in `records/`."""
@@ -206,24 +210,20 @@ class Study:
             test = Run(folders[record.predictions_sha256["test"]]).predictions("test")
             return scaled_by(test, record.temperature) if scaled else test
 
-        pending = self.pending()
-        baseline = self.spec.baseline_label()
-        results = []
-        for place, group in groups.items():
-            unfinished: dict[str, tuple[int, ...]] = {}  # a table must say what it leaves out
-            for planned in pending:
-                if planned.place == place:
-                    unfinished[planned.label] = (*unfinished.get(planned.label, ()), planned.recipe.seed)
-            results.append(
-                summarise(
-                    group,
-                    baseline,
-                    predictions_of=predictions_of,
-                    decides=self.spec.decides,
-                    unfinished=unfinished,
-                )
+        unfinished: dict[tuple[str, str], dict[str, tuple[int, ...]]] = {}  # a table must say what it leaves out
+        for planned in self.pending():
+            seeds = unfinished.setdefault(planned.place, {})
+            seeds[planned.label] = (*seeds.get(planned.label, ()), planned.recipe.seed)
+        return [
+            summarise(
+                group,
+                self.spec.baseline_label(),
+                predictions_of=predictions_of,
+                decides=self.spec.decides,
+                unfinished=unfinished.get(place),
             )
-        return results
+            for place, group in groups.items()
+        ]
 
     def _check_same_data(self, runs: list[PlannedRun]) -> None:
         """Raise if runs share the name of their data but not the data: a file may change while a study grows."""
@@ -256,23 +256,5 @@ class Study:
             yield
 
 
-def _progress(study: Study, pending: Sequence[PlannedRun]) -> Callable[[list[Ended]], None]:
-    """Return a function that writes a line for each run that has ended."""
-    shown = 0
-
-    def write(line: str) -> None:
-        sys.stderr.write(f"{printable(line)}\n")
-
-    def update(ended: list[Ended]) -> None:
-        nonlocal shown
-        for number, task in enumerate(ended[shown:], start=shown + 1):
-            outcome = "failed"  # the reason is in the error at the end, where nobody misses it
-            if not task.code:
-                test = Run(study.path / "runs" / task.task).summary["test"]
-                outcome = f"test error {test['test_error']:.2%}, ECE {test['ece']:.2%}"
-            write(f"{task.task}: {outcome} ({number} of {len(pending)})")
-        shown = len(ended)
-
-    finished = len(study.runs) - len(pending)
-    write(f"{counted(len(study.runs), 'run')}, {finished} of them finished before, {len(pending)} to run")
-    return update
+def _say(line: str) -> None:
+    sys.stderr.write(f"{printable(line)}\n")

@@ -1,8 +1,7 @@
 """The results of a study: mean and spread of each row over its seeds, and its differences from the baseline."""
 
-import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -27,13 +26,9 @@ DECIDES = "scaled_nll"
 
 @dataclass(frozen=True)
 class Estimate(ShownFields):
-    """A number with its spread.
+    """A number over seeds: its mean (None if it is not defined for one of them), its spread, and the values.
 
-    Attributes:
-        mean: Mean over seeds. None if it is not defined for one of them.
-        spread: Standard deviation over seeds. With one seed, the standard error over test images.
-        over: What the spread is over. None without a spread.
-        values: One value per seed.
+    The spread is the standard deviation over seeds. With one seed, it is the standard error over test images.
     """
 
     mean: float | None
@@ -105,14 +100,9 @@ def estimate(values: Sequence[float | None], deviations: Sequence[float | None] 
     mean = statistics.fmean(known)
     if len(known) > 1:
         return Estimate(mean, statistics.stdev(known), "seeds", tuple(values))
-    if not deviations or deviations[0] is None:
-        return Estimate(mean, None, None, tuple(values))
-    return Estimate(mean, deviations[0], "images", tuple(values))
-
-
-def or_nan(values: Iterable[float | None]) -> list[float]:
-    """Return the values for a plot, in which NaN is a gap."""
-    return [math.nan if value is None else value for value in values]
+    if deviations and deviations[0] is not None:
+        return Estimate(mean, deviations[0], "images", tuple(values))
+    return Estimate(mean, None, None, tuple(values))
 
 
 def summarise_row(label: str, records: Sequence[Record]) -> Row:
@@ -153,11 +143,12 @@ def summarise(
     check_deciding_metric(decides)
     first = next(iter(filled.values()))[0]
     referee = Referee(filled, predictions_of)
-    differences: list[Difference] = []
-    if baseline in filled:
-        for label, group in filled.items():
-            if label != baseline:
-                differences += [referee.compare(label, metric, group, filled[baseline]) for metric in COMPARED]
+    differences = [
+        referee.compare(label, metric, group, filled[baseline])
+        for label, group in filled.items()
+        for metric in COMPARED
+        if baseline in filled and label != baseline
+    ]
     controls = against_controls(filled, referee)
     return Results(
         data=first.data,

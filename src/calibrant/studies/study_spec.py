@@ -15,7 +15,20 @@ from calibrant.training import Recipe, paper_recipe
 from calibrant.training.recipe import Settings, flatten
 
 
-class _Part(Settings):
+class TomlSettings(Settings):
+    """Settings with a file of their own."""
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read TOML."""
+        return cls.parse(read_toml(path, cls.key_name.removesuffix(" key")))
+
+    def save(self, path: str | Path) -> None:
+        """Write as TOML."""
+        write_text(path, tomli_w.dumps(self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)))
+
+
+class _Part(TomlSettings):
     key_name = "study key"
 
     @classmethod
@@ -73,15 +86,6 @@ class StudySpec(_Part):
     def _every_run(self) -> Self:
         self.runs()
         return self
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read a `study.toml`."""
-        return cls.parse(read_toml(path, "study"))
-
-    def save(self, path: str | Path) -> None:
-        """Write as TOML."""
-        write_text(path, tomli_w.dumps(self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)))
 
     def rows(self) -> tuple[Variant, ...]:
         """Return the rows of the tables: plain methods first, then variants."""

@@ -8,23 +8,22 @@ import sqlite3
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import tomli_w
 from pydantic import Field
 
 from calibrant.checks import whole
 from calibrant.errors import CalibrantError, InvalidInput, importing, invalid
-from calibrant.files import as_path, content_digest, output_error, read_toml, write_json, write_text
-from calibrant.report import pareto_picture, save_figure
+from calibrant.files import as_path, content_digest, output_error, write_json
 from calibrant.scale import Executor, Task, run_tasks
 from calibrant.studies.study_outputs import Outcome
+from calibrant.studies.study_spec import TomlSettings
 from calibrant.tables import Table, counted, short
 from calibrant.training import Recipe, Reporter, TrainingDiverged, make_reporter, methods, paper_recipe, train_or_resume
 from calibrant.training.final_weights import selection_figure
-from calibrant.training.recipe import Settings, recipe_keys, suggest_key
+from calibrant.training.recipe import recipe_keys, suggest_key
 from calibrant.training.settings import literal
 from calibrant.training.setup import load_data
 
@@ -53,15 +52,6 @@ class Range:
 
 Space = dict[str, Range | tuple[Any, ...]]
 """The values of each setting: a range, or one of a few."""
-
-
-def _suggest(trial: "Trial", name: str, values: Range | tuple[Any, ...]) -> Any:
-    """Let Optuna choose a value."""
-    if isinstance(values, tuple):
-        return trial.suggest_categorical(name, values)
-    if isinstance(values.low, int) and isinstance(values.high, int):
-        return trial.suggest_int(name, values.low, values.high, log=values.log)
-    return trial.suggest_float(name, values.low, values.high, log=values.log)
 
 
 # Ranges for settings of methods: the paper's grids, and values around our own measurements.
@@ -104,35 +94,28 @@ def search_space(method: str, asked: Sequence[str] = ()) -> Space:
 def _parse(word: str, settings: Any) -> tuple[str, Range | tuple[Any, ...]]:
     name, sign, text = word.partition("=")
     if name not in [*settings, *recipe_keys()]:
-        raise invalid(
-            "search", "name a setting of the method or a recipe key", repr(name), suggest_key(name, *settings)
-        )
+        hint = suggest_key(name, *settings)
+        raise invalid("search", "name a setting of the method or a recipe key", repr(name), hint)
     if not sign and name in _USUAL:
         return name, _USUAL[name]
-    if ":" in text:
-        return name, _range(word, text)
-    values = tuple(literal(part) for part in text.split(","))
-    if len(values) < 2:
-        raise invalid("search", "offer at least two values", repr(word), f"For example {name}=LOW:HIGH or {name}=A,B.")
-    return name, values
-
-
-def _range(word: str, text: str) -> Range:
-    low, high, *rest = text.split(":")
-    ends = [literal(low), literal(high)]
-    numbers = all(isinstance(end, int | float) for end in ends)
-    if rest not in ([], ["log"]) or not numbers or not ends[0] < ends[1] or (rest and ends[0] <= 0):
+    if ":" not in text:
+        values = tuple(literal(part) for part in text.split(","))
+        if len(values) > 1:
+            return name, values
+        hint = f"For example {name}=LOW:HIGH or {name}=A,B."
+        raise invalid("search", "offer at least two values", repr(word), hint)
+    low, high, *log = map(literal, text.split(":"))
+    numbers = isinstance(low, int | float) and isinstance(high, int | float)
+    if not numbers or low >= high or log not in ([], ["log"]) or (log and low <= 0):
         rule = "be NAME=LOW:HIGH with LOW < HIGH, or NAME=LOW:HIGH:log with LOW above 0"
         raise invalid("search", rule, repr(word))
-    if not all(isinstance(end, int) for end in ends):
-        ends = [float(end) for end in ends]
-    return Range(ends[0], ends[1], log=bool(rest))
+    return name, Range(low, high, log=bool(log))
 
 
 # The search.
 
 
-class SweepSpec(Settings):
+class SweepSpec(TomlSettings):
     """The settings of a sweep, as `sweep.toml` has them."""
 
     key_name = "sweep key"
@@ -149,15 +132,6 @@ class SweepSpec(Settings):
     def objectives(self) -> tuple[str, str, str]:
         """The names of the three objectives. All of them are minimised."""
         return "validation error", CALIBRATION[self.objective], "share of sample updates"
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read a `sweep.toml`."""
-        return cls.parse(read_toml(path, "sweep"))
-
-    def save(self, path: Path) -> None:
-        """Write as TOML."""
-        write_text(path, tomli_w.dumps(self.model_dump(mode="json", exclude_none=True)))
 
     def base(self) -> Recipe:
         """Return the recipe before anything is varied."""
@@ -205,26 +179,21 @@ class Sweep:
                 "CALIBRANT_STORAGE), or choose another --out for a new sweep."
             )
         load_optuna()  # first: if Optuna is missing, no folder is made
+        self.storage = storage
+        self._url = storage or f"sqlite:///{self.path / 'sweep.db'}"
+        self.title = f"{self.recipe.data.name}, {self.recipe.model.name}, {spec.method}"
         made = not self.path.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self.study = self._open()
         except OSError as error:
             raise output_error(self.path, error) from error
-        self.storage = storage
-        self._url = storage or f"sqlite:///{self.path / 'sweep.db'}"
-        try:
-            self.study = self._open()
         except BaseException:
             if made and not any(self.path.iterdir()):
                 self.path.rmdir()
             raise
         # Last: if the storage refuses this search, the settings of the other one must stay.
         spec.save(settings)
-
-    @property
-    def title(self) -> str:
-        """Data set, network and method, for tables and pictures."""
-        return f"{self.recipe.data.name}, {self.recipe.model.name}, {self.spec.method}"
 
     def _open(self) -> "OptunaStudy":
         optuna = load_optuna()
@@ -256,7 +225,6 @@ class Sweep:
         self,
         *,
         trials: int,
-        timeout: float | None = None,
         data_dir: str | Path | None = None,
         reporter: Reporter | None = None,
     ) -> None:
@@ -267,7 +235,6 @@ class Sweep:
 
         Args:
             trials: Number of trials in all, including those of earlier calls.
-            timeout: Seconds after which no new trial begins.
             data_dir: Folder of the image sets.
             reporter: Receives the progress of each training.
         """
@@ -285,32 +252,35 @@ class Sweep:
                 return
             self.study.optimize(
                 lambda trial: self._train(trial, folder, reporter or Reporter()),
-                timeout=timeout,
                 callbacks=[optuna.study.MaxTrialsCallback(trials, states=counted_states)],
             )
 
     def _train(self, trial: "Trial", data_dir: Path | None, reporter: Reporter) -> tuple[float, float, float]:
         from torch import OutOfMemoryError
 
-        changes = {}
+        changes: dict[str, Any] = {}
         for name, values in self.space.items():
             # A name that is no recipe key is a setting of the method.
             key = name if name in recipe_keys() else f"method.options.{name}"
-            changes[key] = _suggest(trial, name, values)
+            if isinstance(values, tuple):
+                changes[key] = trial.suggest_categorical(name, values)
+            elif isinstance(values.low, int) and isinstance(values.high, int):
+                changes[key] = trial.suggest_int(name, values.low, values.high, log=values.log)
+            else:
+                changes[key] = trial.suggest_float(name, values.low, values.high, log=values.log)
         try:
             recipe = self.recipe.changed(changes)
             recipe.plan()
-        except InvalidInput as error:
-            raise _give_up(trial, f"not possible: {error}") from error
-        folder = self.path / "runs" / f"trial-{content_digest(_essence(recipe))[:12]}"
-        trial.set_user_attr("run", folder.name)
-        try:
+            folder = self.path / "runs" / f"trial-{content_digest(_essence(recipe))[:12]}"
+            trial.set_user_attr("run", folder.name)
             run = train_or_resume(recipe, folder, data_dir=data_dir, reporter=reporter)
-        except TrainingDiverged as error:
-            raise _give_up(trial, str(error)) from error
-        except (InvalidInput, OutOfMemoryError) as error:
-            # For example a batch larger than the data or the memory, which is known only now.
-            raise _give_up(trial, f"not possible: {error}") from error
+        except (TrainingDiverged, InvalidInput, OutOfMemoryError) as error:
+            reason = str(error)
+            if not isinstance(error, TrainingDiverged):
+                # For example a batch larger than the data or the memory, which is known only now.
+                reason = f"not possible: {error}"
+            trial.set_user_attr("stopped", reason)
+            raise load_optuna().TrialPruned(reason) from error
         except KeyboardInterrupt:
             # Optuna marks the trial as failed. The next call trains the same settings and continues the run folder.
             self.study.enqueue_trial(trial.params)
@@ -348,12 +318,6 @@ class Sweep:
         return list(first.values())
 
 
-def _give_up(trial: "Trial", reason: str) -> Exception:
-    trial.set_user_attr("stopped", reason)
-    pruned: Exception = load_optuna().TrialPruned(reason)
-    return pruned
-
-
 def _essence(recipe: Recipe) -> dict[str, Any]:
     """Return the settings that a search depends on: not how a run is executed, nor what is fitted after it."""
     return recipe.model_dump(mode="json", exclude={"engine", "calibration"}, exclude_none=True)
@@ -366,7 +330,6 @@ def run_sweep(
     sweep: Sweep,
     *,
     trials: int,
-    timeout: float | None = None,
     jobs: int | None = None,
     data_dir: Path | None = None,
     executor: Executor | None = None,
@@ -376,53 +339,54 @@ def run_sweep(
     Args:
         sweep: The sweep.
         trials: Number of trials in all, over all processes and earlier calls.
-        timeout: Seconds after which no new trial begins.
-        jobs: Number of processes; 1 searches in this one. None: 1, or as many as the executor can run at once.
+        jobs: Number of processes. None or 1: one, which is this one unless there is an executor.
         data_dir: Folder of the image sets.
         executor: Where the processes run. None: this machine. Other machines must see the folder of the sweep.
     """
-    if jobs is None:
-        jobs = 1
-        if executor is not None:
-            jobs = min(trials, executor.capacity(_worker(sweep, 1)))
     outcome = Outcome()
-    if executor is None and jobs == 1:
-        sweep.run(trials=trials, timeout=timeout, data_dir=data_dir, reporter=make_reporter())
+    if executor is None and jobs in (None, 1):
+        sweep.run(trials=trials, data_dir=data_dir, reporter=make_reporter())
     else:
-        arguments = [str(trials), "-" if timeout is None else str(timeout)]
-        if data_dir is not None:
-            arguments.append(str(data_dir))
-        tasks = [_worker(sweep, number, arguments) for number in range(1, jobs + 1)]
-        if executor is not None:
-            executor.check_shared(sweep.path.absolute() / "sweep.toml")
-        ended = run_tasks(tasks, jobs=jobs, executor=executor)
-        broken = [f"{worker.task}: {worker.message}" for worker in ended if worker.code]
-        if broken:
-            outcome.failed = f"{len(broken)} of {jobs} workers failed: {'; '.join(broken)}"
+        outcome.failed = _run_workers(sweep, trials, jobs, data_dir, executor)
     failed = failures(sweep)
     if failed and not outcome.failed and not sweep.finished():
         outcome.failed = f"no trial finished, {len(failed)} failed. The first: {failed[0]}"
     outcome.text = [f"{front_table(sweep).terminal()}\n"]
-    outcome.files = write_sweep(sweep)
+    outcome.files = [sweep.path / "sweep.json"]
     outcome.content = sweep_json(sweep)
+    write_json(outcome.files[0], outcome.content)
     return outcome
 
 
-def _worker(sweep: Sweep, number: int, arguments: Sequence[str] = ()) -> Task:
-    """Return the task of one worker process."""
+def _run_workers(sweep: Sweep, trials: int, jobs: int | None, data_dir: Path | None, executor: Executor | None) -> str:
+    """Search in several processes, and return why some of them failed."""
     environment = {}
     if sweep.storage is not None:
         # A variable, because every user of a machine can read arguments, and the URL may contain a password.
         environment["CALIBRANT_STORAGE"] = sweep.storage
-    return Task(
-        f"worker {number}",
+    arguments = ["search", str(sweep.path), str(trials)]
+    if data_dir is not None:
+        arguments.append(str(data_dir))
+    engine = sweep.recipe.engine
+    log = sweep.path / "logs" / "worker-1.log"
+    worker = Task(
+        "worker 1",
         "calibrant.studies",
-        ("search", str(sweep.path), *arguments),
-        sweep.path / "logs" / f"worker-{number}.log",
-        accelerator=sweep.recipe.engine.accelerator,
-        cpus=1 + sweep.recipe.engine.workers,
+        tuple(arguments),
+        log,
+        accelerator=engine.accelerator,
+        cpus=1 + engine.workers,
         environment=environment,
     )
+    if executor is not None:
+        executor.check_shared(sweep.path.absolute() / "sweep.toml")
+    numbers = range(1, (jobs or 1) + 1)
+    workers = [replace(worker, name=f"worker {n}", log=log.with_name(f"worker-{n}.log")) for n in numbers]
+    ended = run_tasks(workers, jobs=jobs, executor=executor)
+    broken = [f"{one.task}: {one.message}" for one in ended if one.code]
+    if not broken:
+        return ""
+    return f"{len(broken)} of {len(workers)} workers failed: {'; '.join(broken)}"
 
 
 # Its outputs.
@@ -443,41 +407,24 @@ def front_table(sweep: Sweep) -> Table:
     """Return the Pareto front as a table, with test figures, which the search did not use."""
     rows = []
     for trial in sweep.front():
-        error, calibration, seen = trial.values
         test = trial.user_attrs["test"]
-        settings = ", ".join(f"{name} {short(value)}" for name, value in trial.params.items())
-        figures = [f"{100 * value:.2f}" for value in (error, calibration, seen, test["test_error"], test["ece"])]
+        figures = [f"{100 * value:.2f}" for value in (*trial.values, test["test_error"], test["ece"])]
         if sweep.spec.objective == "scaled-nll":
-            figures[1] = f"{calibration:.4f}"
+            figures[1] = f"{trial.values[1]:.4f}"
+        settings = ", ".join(f"{name} {short(value)}" for name, value in trial.params.items())
         rows.append((str(trial.number), *figures, settings))
-    title = f"{sweep.title}: Pareto front"
-    unit = "In percent" if sweep.spec.objective == "ece" else "In percent but for the NLL"
     ended = f"{counted(len(sweep.finished()), 'trial')} finished"
     failed = failures(sweep)
     if failed:
         ended += f", {len(failed)} failed (the first: {failed[0].rstrip('.')})"
-    caption = f"{unit}; {ended}. The search saw the validation columns only."
+    caption = f"In percent, NLL as it is; {ended}. The search saw the validation columns only."
     heads = ("trial", "validation TE", sweep.spec.objectives[1], "samples seen", "test TE", "test ECE", "settings")
-    return Table(title, tuple(rows), heads, caption)
+    return Table(f"{sweep.title}: Pareto front", tuple(rows), heads, caption)
 
 
 def failures(sweep: Sweep) -> list[str]:
     """Return why trials failed: they diverged or were not possible."""
     return [" ".join(trial.user_attrs.get("stopped", "").split()) for trial in sweep.stopped()]
-
-
-def write_sweep(sweep: Sweep) -> list[Path]:
-    """Write `sweep.json` and, if a trial has finished, `pareto.svg` and `pareto.png`."""
-    paths = [sweep.path / "sweep.json"]
-    write_json(paths[0], sweep_json(sweep))
-    finished = sweep.finished()
-    if finished:
-        error, calibration, seen = zip(*(trial.values for trial in finished), strict=True)
-        front = {trial.number for trial in sweep.front()}
-        on_front = [trial.number in front for trial in finished]
-        figure = pareto_picture(error, calibration, seen, on_front, title=sweep.title, objective=sweep.spec.objective)
-        paths += save_figure(figure, sweep.path / "pareto")
-    return paths
 
 
 # Optuna and its storages.
@@ -500,9 +447,11 @@ def _storage_errors(url: str, *more: type[Exception]) -> Iterator[None]:
     except CalibrantError:
         raise
     except (SQLAlchemyError, sqlite3.Error, load_optuna().exceptions.OptunaError, *more) as error:
-        cause = error.__cause__ if isinstance(error.__cause__, SQLAlchemyError) else error
-        reason = str(getattr(cause, "orig", None) or cause).splitlines()[0][:200]
+        cause = error
+        if isinstance(error.__cause__, SQLAlchemyError):
+            cause = error.__cause__
         kind, _, rest = url.partition(":")
+        reason = str(getattr(cause, "orig", None) or cause).splitlines()[0][:200]
         if rest.count("@") > 1:  # the driver takes the rest of the password for the host, and names it
             reason = "write every @ of the password as %40"
         raise InvalidInput(f"storage {kind}:... cannot be used: {type(cause).__name__}: {reason}") from error
