@@ -246,7 +246,6 @@ def test_reference_is_the_file_that_the_rule_was_chosen_on(tmp_path):
 
 
 def test_what_is_a_log():
-    assert is_log("postgresql://host/base")
     assert is_log("decisions.db")
     assert not is_log("decisions.csv")
     assert not is_log("new.jsonl")

@@ -386,7 +386,7 @@ def test_bad_arguments_are_one_line(calibrant, model, tmp_path):
             assert "hunter2" not in err
 
 
-@pytest.mark.parametrize("name", ["uvicorn", "fastapi", "onnxruntime", "sqlalchemy"])
+@pytest.mark.parametrize("name", ["uvicorn", "fastapi", "onnxruntime"])
 def test_a_missing_package_is_one_line_that_names_the_extra(monkeypatch, model, tmp_path, name):
     monkeypatch.setitem(__import__("sys").modules, name, None)
     with pytest.raises(InvalidInput, match=r"pip install 'calibrant\[serve\]'"):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def monitor(
-    source: str,
+    source: Path,
     /,
     *,
     policy: Path | None = None,
@@ -39,7 +39,7 @@ def monitor(
     --false-alarms.
 
     Args:
-        source: What was decided, in its order: the log of "calibrant serve" (a file or a database URL), decisions of
+        source: What was decided, in its order: the log of "calibrant serve", decisions of
             "calibrant route apply" (.csv, .parquet), labelled predictions, or a folder of Parquet files of either.
         policy: The policy that decided: of "calibrant route fit", for predictions of two classes of "calibrant route
             binary", or for labelled cases with several labels of "calibrant route labels". Default, for a log: the
@@ -98,7 +98,7 @@ def monitor(
         raise CheckFailed(headline(watched))
 
 
-def _monitor_labels(rules: "MultiLabel", source: str, false_alarms: float, *, as_json: bool) -> None:
+def _monitor_labels(rules: "MultiLabel", source: Path, false_alarms: float, *, as_json: bool) -> None:
     """The same for labelled cases with several labels."""
     from calibrant.deployment import headline, watch_labels
 

@@ -229,10 +229,10 @@ class LoggedDecisions(ShownFields):
         """Columns from rows of the joined tables, with the extras that are wanted; None for all."""
 
         def column(name: str, kind: Any) -> Any:
-            return np.array([getattr(row, name) for row in rows], dtype=kind)
+            return np.array([row[name] for row in rows], dtype=kind)
 
         with undamaged():
-            extras = [json.loads(row.extras) for row in rows]
+            extras = [json.loads(row["extras"]) for row in rows]
             names = dict.fromkeys(name for facts in extras for name in facts if wanted is None or name in wanted)
         check_names(names)
         with undamaged():
@@ -246,8 +246,8 @@ class LoggedDecisions(ShownFields):
                 automate=column("automate", np.bool_),
                 target=column("target", np.int64),
                 label_sequence=column("label_sequence", np.int64),
-                shortlists=[tuple(json.loads(row.shortlist)) for row in rows],
-                reasons=[row.reason for row in rows],
+                shortlists=[tuple(json.loads(row["shortlist"])) for row in rows],
+                reasons=[row["reason"] for row in rows],
                 extras={name: np.array([facts.get(name) for facts in extras], dtype=object) for name in names},
             )
 
@@ -281,17 +281,17 @@ class Logged(Decision):
         """The decision in a row of the joined tables."""
         with undamaged():
             return cls(
-                row.id,
-                row.predicted,
-                row.confidence,
-                row.automate,
-                tuple(json.loads(row.shortlist)),
-                row.reason,
-                json.loads(row.extras),
-                sequence=row.sequence,
-                time=datetime.fromtimestamp(row.time / 1e6, UTC),
-                policy=row.policy,
-                target=row.target,
+                row["id"],
+                row["predicted"],
+                row["confidence"],
+                bool(row["automate"]),
+                tuple(json.loads(row["shortlist"])),
+                row["reason"],
+                json.loads(row["extras"]),
+                sequence=row["sequence"],
+                time=datetime.fromtimestamp(row["time"] / 1e6, UTC),
+                policy=row["policy"],
+                target=row["target"],
             )
 
     def to_dict(self, class_names: Sequence[str]) -> dict[str, Any]:

@@ -315,9 +315,7 @@ def _unknown_column(name: str, columns: Iterable[str]) -> InvalidInput:
 
 
 def is_log(source: str | Path) -> bool:
-    """Whether a source is a decision log: a database URL, or a file that is no table, no predictions and no folder."""
-    if "://" in str(source):
-        return True
+    """Whether a source is a decision log: a file that is no table, no predictions and no folder."""
     path = as_path(source, "source")
     return path.suffix.lower() not in FORMATS and not path.is_dir()
 
@@ -336,9 +334,9 @@ def read_stream(
 
     Args:
         source: Decisions as `calibrant route apply` writes them (`.csv` or `.parquet`), labelled predictions with raw
-            scores, which the policy decides, or a folder of Parquet files of either; or a decision log (a file or a
-            database URL). Decisions may have a column `target` or `label` (empty: no label), a column `labelled_at`
-            (time or number of each label), a column `time`, and groups.
+            scores, which the policy decides, or a folder of Parquet files of either; or a decision log. Decisions may
+            have a column `target` or `label` (empty: no label), a column `labelled_at` (time or number of each label),
+            a column `time`, and groups.
         policy: The policy that decided. Decisions that it would not have made are refused. None for a log: the policy
             of its last decision.
         labels: `.csv` or `.parquet` with columns `id` and `target` or `label`: class names or numbers, in the order in
