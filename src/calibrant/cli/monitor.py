@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from calibrant.cli._shared import Address, ExecutorFlag, Json, Reading, answer, refuse_with_labels
+from calibrant.cli._shared import Json, Reading, answer, refuse_with_labels
 from calibrant.errors import CheckFailed, invalid
-from calibrant.scale import make_executor
-from calibrant.scale.work import refuse_on_cluster
 
 if TYPE_CHECKING:
     from calibrant.decisions import MultiLabel
@@ -29,8 +27,6 @@ def monitor(
     false_alarms: float = 0.05,
     page: Annotated[Path | None, Parameter(name=["--out", "-o", "--page"])] = None,
     reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
-    executor: ExecutorFlag = "local",
-    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Test whether a rule's promise still holds. The exit code is 0 if nothing contradicts it and 1 for an alarm.
@@ -60,13 +56,12 @@ def monitor(
     """
     from calibrant.decisions import MultiLabel, Policy
     from calibrant.deployment import describe, headline, read_reference, read_stream, watch
-    from calibrant.deployment.monitor_stream import is_log
     from calibrant.report import write_monitor_page
 
     rules = MultiLabel.of_file(policy)
     if rules is not None:
         refuse_with_labels(labels=labels, reference=reference, groups=groups, since=since, until=until, where=where)
-        refuse_with_labels(page=page, address=address, **vars(reading))
+        refuse_with_labels(page=page, **vars(reading))
         _monitor_labels(rules, source, false_alarms, as_json=as_json)
         return
     decided_by = None if policy is None else Policy.load(policy)
@@ -80,10 +75,7 @@ def monitor(
         chosen = (column, value)
         extras.append(column)
     read = reading.options()
-    if is_log(source):
-        refuse_on_cluster(executor, log=source)
-    with make_executor(executor, address=address) as place:
-        stream = read_stream(source, decided_by, labels=labels, **read, executor=place, extras=extras)
+    stream = read_stream(source, decided_by, labels=labels, **read, extras=extras)
     stream = stream.select(since=since, until=until, where=chosen)
     cases = None
     if reference is not None:

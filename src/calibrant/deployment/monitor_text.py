@@ -166,10 +166,6 @@ def describe(watched: Watched) -> str:
         lines.append("The promise of the shortlist was not tested: the cases do not say which classes were listed.")
     if stream.left_out:
         lines.append(f"{stream.left_out:,} cases that other rules decided were left out.")
-    if stream.not_selected:
-        lines.append(f"{stream.not_selected:,} cases of other times or groups were left out.")
-    if stream.clock_went_back:
-        lines.append(f"The clock went back {stream.clock_went_back:,} times; cases are taken in their own order.")
     title = f"Looked at after every case: all false alarms together have a probability of at most {watched.level:g}"
     if watched.signals:
         lines.append(plain_table(SIGNAL_HEADINGS, [signal_row(signal) for signal in watched.signals], title=title))

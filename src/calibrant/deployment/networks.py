@@ -32,7 +32,6 @@ IMAGES, INPUTS = "images", "inputs"
 IMAGE_SLACK = 1e-3
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _TYPES = ("float32", "float64", "int64", "int32")
-_EXPORT_IT = "Export a model of another kind with export_onnx, and open the file with Decider.load."
 
 
 # -- inputs -----------------------------------------------------------------------------------------------------------
@@ -266,8 +265,6 @@ class TorchModel:
     """
 
     def __init__(self, model: "nn.Module", example: Any, ranges: Mapping[str, tuple[float, float]] | None) -> None:
-        if not is_module(model):
-            raise invalid("model", "be a torch.nn.Module", type(model).__name__, _EXPORT_IT)
         tensors = input_names(example)
         self.specs = read_specs(tensors, ranges)
         self.network = _with_one_signature(model.eval(), list(tensors), by_name=isinstance(example, Mapping)).eval()

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.decisions import Policy, PolicyLike
-from calibrant.deployment.decider import Decider, policy_for
-from calibrant.deployment.networks import INPUTS, Arrays, Score, TorchModel, input_names, is_module, read_specs
+from calibrant.decisions.policy import as_policy
+from calibrant.deployment.networks import (
+    INPUTS,
+    Arrays,
+    Score,
+    TorchModel,
+    input_names,
+    is_module,
+    read_specs,
+    weights_digest,
+)
 from calibrant.deployment.onnx_file import (
     CONTENTS,
     EMPTY_SEAL,
@@ -132,16 +141,16 @@ def export_onnx(
         raise invalid("path", "end in .onnx", str(path))
     if is_module(model):
         require_libraries()
-        proto, decider, arrays = _of_module(model, example, ranges, policy, class_names)
+        proto, contents, score, arrays = _of_module(model, example, ranges, policy, class_names)
     else:
-        proto, decider, arrays = _of_estimator(model, example, ranges, policy, class_names)
+        proto, contents, score, arrays = _of_estimator(model, example, ranges, policy, class_names)
     onnx = library("onnx")
     # Described in its metadata, sealed and compared before it is renamed.
     with atomic_write(target) as temporary:
-        onnx.helper.set_model_props(proto, {CONTENTS: decider.contents.to_text(), SEAL: EMPTY_SEAL})
+        onnx.helper.set_model_props(proto, {CONTENTS: contents.to_text(), SEAL: EMPTY_SEAL})
         onnx.checker.check_model(proto, full_check=True)
         temporary.write_bytes(sealed(proto.SerializeToString()))
-        return compare_onnx(temporary, decider, arrays, named=target, compared=compared)
+        return compare_onnx(temporary, contents, score, arrays, named=target, compared=compared)
 
 
 def require_libraries() -> None:
@@ -152,8 +161,8 @@ def require_libraries() -> None:
 
 def _of_module(
     model: "nn.Module", example: Any, ranges: Ranges | None, policy: PolicyLike | None, names: Sequence[str] | None
-) -> tuple[Any, Decider, Arrays]:
-    """A torch network with its policy as ONNX, the same in Python, and the cases to compare them on."""
+) -> tuple[Any, Contents, Score, Arrays]:
+    """A torch network with its policy as ONNX, both in Python, and the cases to compare them on."""
     import torch
 
     tensors = input_names(example)
@@ -162,16 +171,17 @@ def _of_module(
     model = model.cpu()
     if all(values.dtype != torch.float64 for values in tensors.values()):
         model = model.float()
-    decider = Decider(model, example=example, policy=policy, class_names=names, ranges=ranges)
-    assert isinstance(decider.score, TorchModel)
-    traced = _trace(decider.score.network, {name: values[:2] for name, values in tensors.items()})
+    score = TorchModel(model, example, ranges)
+    applied = _policy_for(score.n_classes, policy, names)
+    contents = Contents(inputs=score.specs, network=weights_digest(model), policy=applied)
+    traced = _trace(score.network, {name: values[:2] for name, values in tensors.items()})
     arrays = {name: values.numpy() for name, values in tensors.items()}
-    return deployable(traced, decider.contents), decider, arrays
+    return deployable(traced, contents), contents, score, arrays
 
 
 def _of_estimator(
     estimator: Any, example: Any, ranges: Ranges | None, policy: PolicyLike | None, names: Sequence[str] | None
-) -> tuple[Any, Decider, Arrays]:
+) -> tuple[Any, Contents, Score, Arrays]:
     """The same for a fitted scikit-learn classifier or pipeline; its input is called `inputs`."""
     if not callable(getattr(estimator, "predict_proba", None)) or not hasattr(estimator, "classes_"):
         rule = "be a torch.nn.Module or a fitted scikit-learn classifier with predict_proba"
@@ -191,14 +201,8 @@ def _of_estimator(
         inputs=read_specs(arrays, ranges),
         network=hashlib.sha256(proto.graph.SerializeToString(deterministic=True)).hexdigest(),
         kind="probabilities",
-        policy=policy_for(len(estimator.classes_), policy, tuple(map(str, names or estimator.classes_))),
+        policy=_policy_for(len(estimator.classes_), policy, tuple(map(str, names or estimator.classes_))),
     )
-    decider = Decider.of(contents, _estimator_scores(estimator))
-    return deployable(proto, contents, output=1), decider, arrays
-
-
-def _estimator_scores(estimator: Any) -> Score:
-    """A scikit-learn classifier as a function of arrays."""
 
     def score(arrays: Arrays) -> NDArray[Any]:
         with warnings.catch_warnings():
@@ -206,7 +210,18 @@ def _estimator_scores(estimator: Any) -> Score:
             warnings.simplefilter("ignore")
             return np.asarray(estimator.predict_proba(arrays[INPUTS]))
 
-    return score
+    return deployable(proto, contents, output=1), contents, score, arrays
+
+
+def _policy_for(n_classes: int, policy: PolicyLike | None, class_names: Sequence[str] | None) -> Policy:
+    """The policy of a model with this many classes; one that automates nothing if none is given."""
+    found = Policy(n_classes) if policy is None else as_policy(policy)
+    if found.n_classes != n_classes:
+        raise invalid("policy", f"be made for the model's {n_classes} classes", f"one for {found.n_classes} classes")
+    found.routing  # noqa: B018 (a rule for sensitivity and specificity is refused)
+    if class_names is None:
+        return found
+    return replace(found, class_names=tuple(class_names))
 
 
 def _convert_estimator(estimator: Any, rows: NDArray[Any]) -> tuple[Any, str]:
@@ -266,7 +281,13 @@ def _trace(module: "nn.Module", example: Mapping[str, "Tensor"]) -> Any:
 
 
 def compare_onnx(
-    path: Path, decider: Decider, arrays: Arrays, *, named: Path | None = None, compared: str = _EXAMPLE
+    path: Path,
+    contents: Contents,
+    score: Score,
+    arrays: Arrays,
+    *,
+    named: Path | None = None,
+    compared: str = _EXAMPLE,
 ) -> Exported:
     """Run a file with onnxruntime and compare it with the same model in Python: first the scores, then the decisions.
 
@@ -274,7 +295,7 @@ def compare_onnx(
     lie outside the ranges of the inputs; one that the rule would automate and the file does not is a difference.
     Messages and the result name the path `named`.
     """
-    place, contents = named or path, decider.contents
+    place = named or path
     policy = contents.policy
     session = open_session(path.read_bytes(), str(place))
     total = len(next(iter(arrays.values())))
@@ -283,7 +304,7 @@ def compare_onnx(
     batches = [{name: values[part] for name, values in arrays.items()} for part in parts]
     outputs = [session.run(output_names(policy), batch) for batch in batches]
     probabilities, predicted, automate, scores, *listed = map(np.concatenate, zip(*outputs, strict=True))
-    in_python = np.concatenate([decider.score(batch) for batch in batches])
+    in_python = np.concatenate([score(batch) for batch in batches])
     inside = np.concatenate([_inside(contents, batch) for batch in batches])
 
     difference = np.abs(probabilities_of(scores, contents.kind) - probabilities_of(in_python, contents.kind))

@@ -104,7 +104,7 @@ class Service:
         logged = self.log.find(id)
         if logged is None:
             raise UnknownId(f"id {one_line(repr(id), most=100)} was never decided in this log.")
-        return self.decider.to_dict(logged)
+        return logged.to_dict(self.decider.class_names)
 
     def health(self) -> dict[str, Any]:
         """Whether the service can decide and its log can be written."""
@@ -194,7 +194,7 @@ class Service:
     def _answer(self, decisions: Sequence[Decision]) -> bytes:
         automated = sum(decision.automate for decision in decisions)
         self.metrics.count_decisions(automated, len(decisions) - automated)
-        shown = [self.decider.to_dict(decision) for decision in decisions]
+        shown = [decision.to_dict(self.decider.class_names) for decision in decisions]
         return json.dumps({**self.versions, "decisions": shown}, separators=(",", ":")).encode()
 
     def _check_parts(self, content: bytes) -> None:

@@ -118,7 +118,6 @@ class Watched(Displayed):
             "labelled": int(self.stream.labelled.sum()),
             "labelled_automated": int((automated & self.stream.labelled).sum()),
             "left_out": self.stream.left_out,
-            "clock_went_back": self.stream.clock_went_back,
             "groups": self.groups,
             "described": [asdict(share) for share in self.described],
             "labelling": self.labelling and asdict(self.labelling),
