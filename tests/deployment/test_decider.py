@@ -13,7 +13,7 @@ from calibrant import Predictions, samples
 from calibrant.calibration import METHODS, make_calibrator
 from calibrant.decisions import Policy, RoutingRule, choose_shortlist, choose_threshold, fit_policy, route_file
 from calibrant.deployment import Decider, DecisionLog, export_onnx
-from calibrant.deployment.networks import TorchModel, weights_digest
+from calibrant.deployment.networks import InputSpec, weights_digest
 from calibrant.deployment.onnx_file import SEAL, Contents, sealed
 from calibrant.errors import CheckFailed, InvalidInput
 from tests.deployment.conftest import with_rule
@@ -51,10 +51,11 @@ def exported(val, test, tmp_path_factory):
     return folder / "model.onnx", policy
 
 
-def around(model, example, policy, log=None):
-    """A decider around a module."""
-    score = TorchModel(model, example, {"inputs": (-60, 60)})
-    return Decider(Contents(inputs=score.specs, network=weights_digest(model), policy=policy), score, log=log)
+def around(model, policy, log=None):
+    """A decider around a module that takes ten numbers or as many as there are classes."""
+    inputs = (InputSpec("inputs", "float32", (policy.n_classes,), -60.0, 60.0),)
+    contents = Contents(inputs=inputs, network=weights_digest(model), policy=policy)
+    return Decider(contents, lambda arrays: model(torch.from_numpy(arrays["inputs"])).detach().numpy(), log=log)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -101,7 +102,7 @@ def test_a_torch_module_a_batch_and_a_single_case_agree(exported, test):
     path, policy = exported
     rows = test.logits[:200].astype(np.float32)
     from_file = Decider.load(path)
-    from_torch = around(nn.Identity(), torch.from_numpy(rows), policy)
+    from_torch = around(nn.Identity(), policy)
     assert from_torch.contents.network == from_file.contents.network
     assert from_torch.policy.digest == from_file.policy.digest == policy.digest
     ids = [str(i) for i in range(200)]
@@ -116,12 +117,11 @@ def test_a_torch_module_a_batch_and_a_single_case_agree(exported, test):
 
 
 def test_reasons():
-    example = torch.tensor([[-9.0, 9.0], [9.0, -9.0]])
     each = RoutingRule(threshold=None, n_classes=2, class_thresholds=(0.5, None), class_names=("cat", "dog"))
-    (never,) = around(nn.Identity(), example, with_rule(each)).decide([[0.0, 5.0]])
+    (never,) = around(nn.Identity(), with_rule(each)).decide([[0.0, 5.0]])
     assert never.reason == "The rule never automates dog."
     for policy in (Policy(2), with_rule(RoutingRule(threshold=None, n_classes=2))):
-        (decision,) = around(nn.Identity(), example, policy).decide([[0.0, 5.0]])
+        (decision,) = around(nn.Identity(), policy).decide([[0.0, 5.0]])
         assert decision.reason == "No rule promises anything, so a person decides."
         assert not decision.automate
 
@@ -142,7 +142,7 @@ def test_what_the_model_was_not_exported_for_is_refused(exported):
         ([[*row[:9], float("nan")]], "input 'inputs' of case 0 must be finite, got nan"),
         ([[*row[:9], 1e60]], "must be finite, got inf"),
         ({"input": [row]}, r"inputs must be given by name \(inputs\), got input"),
-        ({}, r"inputs must be given by name \(inputs\), got dict"),
+        ({}, r"inputs must be given by name \(inputs\), got none"),
     ]:
         with pytest.raises(InvalidInput, match=message) as caught:
             decider.decide(inputs)
@@ -223,15 +223,14 @@ def test_decisions_are_logged_before_they_are_answered(exported, test, val, tmp_
     with pytest.raises(InvalidInput, match="id '3' was decided before"):
         decider.decide(rows[:1], ids=["3"])
     # A renewed policy, with another temperature, too, continues the same log; another network does not.
-    example = torch.from_numpy(rows)
     renewed = fit_policy(val[1], 0.9)
-    around(nn.Identity(), example, renewed, place).decide(rows[:1], ids=["new"])
+    around(nn.Identity(), renewed, place).decide(rows[:1], ids=["new"])
     with DecisionLog(place) as log:
         assert list(log.policies()) == [policy.digest, renewed.digest]
     with pytest.raises(InvalidInput, match="decision log must be one of the model"):
-        around(nn.Linear(10, 10), example, renewed, place)
+        around(nn.Linear(10, 10), renewed, place)
     with DecisionLog(place) as log, pytest.raises(InvalidInput, match="log must be one of the model"):
-        around(nn.Linear(10, 10), example, renewed, log)
+        around(nn.Linear(10, 10), renewed, log)
 
 
 OWN = """

@@ -60,7 +60,6 @@ def test_what_goes_in_comes_out_in_its_order_with_labels_joined_by_id(place):
     assert first.shortlists == [each.shortlist for each in expected]
     assert first.target.tolist() == [-1, -1, -1, 1, -1, -1, -1, 2, -1, -1]
     assert first.label_sequence.tolist() == [0, 0, 0, 1, 0, 0, 0, 2, 0, 0]
-    assert first.correct.nonzero()[0].tolist() == []
     assert set(first.policy) == {digest} == {with_rule(RULE).digest}
     assert first.extras["site"].tolist() == ["north"] * 10
     assert first.time.dtype == "datetime64[us]"

@@ -15,7 +15,6 @@ from calibrant.calibration import METHODS, TemperatureScaling, make_calibrator
 from calibrant.decisions import Policy, RoutingRule, choose_shortlist, choose_threshold
 from calibrant.decisions.ranking import rank
 from calibrant.deployment import Decider, export_onnx, normalised
-from calibrant.deployment.networks import TorchModel
 from calibrant.deployment.onnx_export import compare_onnx
 from calibrant.deployment.onnx_file import SCORES, open_onnx
 from calibrant.errors import CheckFailed, InvalidInput
@@ -247,7 +246,7 @@ def test_a_score_of_ones_own_is_not_exported(tmp_path):
 def test_a_file_that_computes_something_else_is_refused(exported, trained, digits):
     contents, _ = open_onnx(exported[0])
     with pytest.raises(CheckFailed, match="ONNX and Python disagree, probabilities differ by up to"):
-        compare_onnx(exported[0], contents, TorchModel(trained, digits[:16], None), {"images": digits[:50].numpy()})
+        compare_onnx(exported[0], contents, trained(digits[:50]).detach().numpy(), {"images": digits[:50].numpy()})
 
 
 def test_a_failed_check_leaves_what_was_there(trained, digits, tmp_path, monkeypatch):

@@ -207,7 +207,6 @@ class LoggedDecisions(ShownFields):
         target: The true class if a label has come, else -1; int64.
         label_sequence: Number of the label in the order in which labels came, from 1 on; 0 without one.
         shortlists: Numbers of the classes that were listed for a person.
-        reasons: One sentence each.
         extras: Other facts by name, as objects; None if a case has none of that name.
     """
 
@@ -221,7 +220,6 @@ class LoggedDecisions(ShownFields):
     target: NDArray[np.int64]
     label_sequence: NDArray[np.int64]
     shortlists: list[tuple[int, ...]]
-    reasons: list[str]
     extras: dict[str, NDArray[np.object_]]
 
     @classmethod
@@ -247,17 +245,11 @@ class LoggedDecisions(ShownFields):
                 target=column("target", np.int64),
                 label_sequence=column("label_sequence", np.int64),
                 shortlists=[tuple(json.loads(row["shortlist"])) for row in rows],
-                reasons=[row["reason"] for row in rows],
                 extras={name: np.array([facts.get(name) for facts in extras], dtype=object) for name in names},
             )
 
     def __len__(self) -> int:
         return len(self.sequence)
-
-    @property
-    def correct(self) -> NDArray[np.bool_]:
-        """Whether a label has come and is the predicted class."""
-        return np.asarray(self.target == self.predicted)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ import json
 import re
 import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from time import perf_counter
@@ -33,7 +33,7 @@ from calibrant.predictions.columns import as_class_names
 from calibrant.predictions.core import RIGHT_OR_WRONG
 
 FORMAT = 2
-# Values in a statement, and rows in a transaction of a purge.
+# Rows in a transaction of a purge.
 _AT_ONCE = 500
 _DIGEST = re.compile("[0-9a-f]{64}")
 # How the ids of purged decisions begin.
@@ -211,11 +211,8 @@ class DecisionLog:
         failure: CalibrantError | None = OutputError("the decision log was not written.")
         try:
             with self._database.writing() as connection:
-                _refuse_known(connection, queue)
-                rows = [row for batch in queue for row in batch.accepted()]
-                for sequence, row in enumerate(rows, start=last_number(connection, "calibrant_decisions") + 1):
-                    row["sequence"] = sequence
-                connection.executemany(_INSERT, rows)
+                for batch in queue:
+                    batch.insert(connection)
             failure = None
         except CalibrantError as error:
             failure = error
@@ -246,7 +243,7 @@ class DecisionLog:
             facts = "'{}'"
         condition = {None: "", True: "AND l.target IS NOT NULL", False: "AND l.target IS NULL"}[labelled]
         query = f"""SELECT d.sequence, d.id, d.time, d.policy, d.predicted, d.confidence, d.automate, d.shortlist,
-            d.reason, {facts} AS extras, coalesce(l.target, -1) AS target, coalesce(l.sequence, 0) AS label_sequence
+            {facts} AS extras, coalesce(l.target, -1) AS target, coalesce(l.sequence, 0) AS label_sequence
             FROM {_JOINED} WHERE d.sequence > ? {condition} ORDER BY d.sequence LIMIT ?"""
         last = since
         while True:
@@ -293,16 +290,19 @@ class DecisionLog:
         numbers = {each: self._class_number(target) for each, target in targets.items()}
         stamp = now() if time is None else microseconds(time)
         with self._database.writing() as connection:
-            known = _labels_of(connection, list(numbers))
-            for each, target in known.items():
-                if target is not None and numbers[each] != target:
-                    counts = f"id {each!r} has the label {target}, got {numbers[each]}. The first label counts."
+            last = last_number(connection, "calibrant_labels")
+            rows: list[tuple[Any, ...]] = []
+            for each, number in numbers.items():
+                known = connection.execute(f"SELECT l.target FROM {_JOINED} WHERE d.id = ?", (each,)).fetchone()
+                if known is None:
+                    raise UnknownId(f"id {each[:100]!r} was never decided in this log, so it cannot be labelled.")
+                if known["target"] is None:
+                    rows.append((last + len(rows) + 1, each, stamp, number, by))
+                elif known["target"] != number:
+                    counts = f"id {each!r} has the label {known['target']}, got {number}. The first label counts."
                     raise ContradictingLabel(counts)
-            new = [each for each, target in known.items() if target is None]
-            numbered = enumerate(new, start=last_number(connection, "calibrant_labels") + 1)
-            rows = [(sequence, each, stamp, numbers[each], by) for sequence, each in numbered]
             connection.executemany("INSERT INTO calibrant_labels VALUES (?, ?, ?, ?, ?)", rows)
-        return len(new)
+        return len(rows)
 
     # -- retention ------------------------------------------------------------------------------------------------
 
@@ -365,29 +365,29 @@ class _Waiting:
             for decision in decisions:
                 self.rows.append({**decision.to_row(n_classes), "time": time, "policy": policy})
         except InvalidInput as error:
-            self.fault = error
+            self.rows, self.fault = [], error
 
-    def accepted(self) -> list[dict[str, Any]]:
-        """The rows to write; none if the decisions were refused."""
-        return self.rows if self.fault is None else []
+    def insert(self, connection: sqlite3.Connection) -> None:
+        """Add all rows; none if an id was decided before or occurs twice."""
+        for sequence, row in enumerate(self.rows, start=last_number(connection, "calibrant_decisions") + 1):
+            row["sequence"] = sequence
+        connection.execute("SAVEPOINT batch")
+        try:
+            connection.executemany(_INSERT, self.rows)
+        except sqlite3.IntegrityError:
+            connection.execute("ROLLBACK TO batch")
+            self.fault = self._duplicate(connection)
+        connection.execute("RELEASE batch")
 
-
-def _refuse_known(connection: sqlite3.Connection, queue: Iterable[_Waiting]) -> None:
-    """Refuse batches with an id that was decided before or occurs twice."""
-    known: set[str] = set()
-    for part in _parts([row["id"] for batch in queue for row in batch.accepted()]):
-        query = f"SELECT id FROM calibrant_decisions WHERE id IN ({_marks(part)})"
-        known.update(name for (name,) in connection.execute(query, part))
-    for batch in queue:
-        fresh: set[str] = set()
-        for row in batch.accepted():
-            if row["id"] in known or row["id"] in fresh:
-                how = "was decided before" if row["id"] in known else "occurs twice among the cases"
-                batch.fault = DuplicateId(f"id {row['id']!r} {how}. Each case needs an id of its own.")
-                break
-            fresh.add(row["id"])
-        if batch.fault is None:
-            known |= fresh
+    def _duplicate(self, connection: sqlite3.Connection) -> DuplicateId:
+        seen: set[str] = set()
+        for row in self.rows:
+            if row["id"] in seen:
+                return DuplicateId(f"id {row['id']!r} occurs twice among the cases. Each case needs an id of its own.")
+            seen.add(row["id"])
+            if connection.execute("SELECT 1 FROM calibrant_decisions WHERE id = ?", (row["id"],)).fetchone():
+                return DuplicateId(f"id {row['id']!r} was decided before. Each case needs an id of its own.")
+        return DuplicateId("ids must be distinct.")
 
 
 def _stored_policy(digest: object, content: object) -> Policy:
@@ -399,23 +399,3 @@ def _stored_policy(digest: object, content: object) -> Policy:
     if policy.digest != digest:
         raise invalid(where, "be undamaged", "another one", "Restore the log from a copy.")
     return policy
-
-
-def _labels_of(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, int | None]:
-    """The label of each id, None if none has come; refuses ids that were never decided."""
-    found: dict[str, int | None] = {}
-    for part in _parts(ids):
-        query = f"SELECT d.id, l.target FROM {_JOINED} WHERE d.id IN ({_marks(part)})"
-        found.update(connection.execute(query, part).fetchall())
-    for each in ids:
-        if each not in found:
-            raise UnknownId(f"id {each[:100]!r} was never decided in this log, so it cannot be labelled.")
-    return {each: found[each] for each in ids}
-
-
-def _parts(ids: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (ids[start : start + _AT_ONCE] for start in range(0, len(ids), _AT_ONCE))
-
-
-def _marks(values: Sequence[str]) -> str:
-    return ", ".join("?" * len(values))
