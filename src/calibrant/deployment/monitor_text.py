@@ -87,7 +87,7 @@ def findings(watched: Watched) -> list[str]:
 
 
 def _case(watched: Watched, case: int) -> str:
-    place = watched.place(case)
+    place = watched.place(case) or {}
     known = [place[name] for name in ("id", "time") if place[name] is not None]
     return f"case {case:,}" + (f" ({', '.join(known)})" if known else "")
 
@@ -118,8 +118,6 @@ def advice(watched: Watched) -> list[str]:
         f"Choose the {what} again on labelled cases since {since}, a random part of all of them and not of the "
         f"automated ones alone: calibrant route {command}. {watched.labelled_since:,} are labelled."
     )
-    if watched.labels_to_refit is not None:
-        again += f" About {watched.labels_to_refit:,} are needed if the model is as good on them as it was before."
     steps = [first, again]
     if "shortlist" in broken and len(broken) > 1:
         steps.append("Then choose the shortlist again with the new rule: calibrant route shortlist.")
