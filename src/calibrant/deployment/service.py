@@ -124,10 +124,12 @@ class Service:
 
     def _hand_over(self) -> None:
         """Give waiting requests to idle threads; the event loop calls it, so that no lock is needed."""
-        while self._waiting and self._idle:
-            # The thread that worked last: the caches of its core still hold the model. A pool takes its threads in
-            # turn, which costs more for a request of one case.
-            self._idle.pop().put(self._waiting.popleft())
+        with suppress(IndexError):  # no other one waits; a thread may have taken the last one just now
+            while self._idle:
+                request = self._waiting.popleft()
+                # The thread that worked last: the caches of its core still hold the model. A pool takes its threads in
+                # turn, which costs more for a request of one case.
+                self._idle.pop().put(request)
 
     def _work(self, mailbox: "SimpleQueue[_Request]") -> None:
         """Answer the requests in a mailbox, each with further ones that wait while little time has passed."""
