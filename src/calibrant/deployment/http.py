@@ -107,6 +107,9 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         content = await service.with_body(request, service.decide)
         return Response(content, media_type="application/json")
 
+    # FastAPI takes 20 us longer to call a handler than Starlette, whose route answers the most frequent requests.
+    app.router.routes.insert(0, Route("/decisions", decide, methods=["POST"]))
+
     @app.post("/labels", **_documented(LabelsAnswer, *_WITH_BODY, 404, 409, 503, body=LabelsBody))
     async def label(request: Request) -> Response:
         """Keep the true classes of cases; all of the labels or none."""

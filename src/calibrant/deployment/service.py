@@ -124,12 +124,14 @@ class Service:
 
     def _hand_over(self) -> None:
         """Give waiting requests to idle threads; the event loop calls it, so that no lock is needed."""
-        with suppress(IndexError):  # no other one waits; a thread may have taken the last one just now
-            while self._idle:
+        while self._waiting and self._idle:
+            try:
                 request = self._waiting.popleft()
-                # The thread that worked last: the caches of its core still hold the model. A pool takes its threads in
-                # turn, which costs more for a request of one case.
-                self._idle.pop().put(request)
+            except IndexError:
+                return  # a thread has just taken it
+            # The thread that worked last: the caches of its core still hold the model. A pool takes its threads in
+            # turn, which costs more for a request of one case.
+            self._idle.pop().put(request)
 
     def _work(self, mailbox: "SimpleQueue[_Request]") -> None:
         """Answer the requests in a mailbox, each with further ones that wait while little time has passed."""
