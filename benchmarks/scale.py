@@ -4,7 +4,7 @@ Each step runs in a process of its own. Wall time depends on what else the machi
 does not, but it leaves out Ray's workers. Peak memory is that of the process that was started, without Ray's workers.
 `benchmarks/scale.py --rows 50000000 --parts 64 --ray` makes the table of results/benchmarks/scale.txt, with `--grid`
 before it for the sizes that docs/scale.md extrapolates from. `--cpus 6` gives Ray six cores; `--steps` runs
-monitoring instead, with and without Ray.
+monitoring instead.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def step(what: str, folder: Path, cpus: int | None) -> dict[str, object]:
         else:
             policy = fit_policy(Predictions.load(min(folder.iterdir())), 0.8, calibrator=None)
             started, first = time.perf_counter(), os.times()
-            found = watch(read_stream(folder, policy, executor=executor)).to_dict()
+            found = watch(read_stream(folder, policy)).to_dict()
         seconds, last = time.perf_counter() - started, os.times()
     return {
         "seconds": seconds,
@@ -180,8 +180,7 @@ def main() -> None:
         for rows in (100_000, 1_000_000, 10_000_000):
             run(others, rows, 8, 4, "logits", given)
     if given.steps:
-        both = [f"{what}{where}" for what in others for where in ("", " on Ray")[: 1 + given.ray]]
-        run(both, given.rows, given.parts, given.classes, "logits", given)
+        run(others, given.rows, given.parts, given.classes, "logits", given)
         return
     steps = [local[0], *(["evaluate_parts on Ray"] if given.ray else []), local[1]]
     run(steps, given.rows, given.parts, given.classes, "probabilities", given)

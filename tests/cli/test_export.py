@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from calibrant import Predictions
 from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import Policy, RoutingRule
-from calibrant.deployment.decider import policy_for
+from calibrant.decisions.policy import as_policy
 from calibrant.deployment.networks import weights_digest
 from calibrant.deployment.onnx_export import Exported
 from calibrant.training import Run, checkpoint
@@ -73,7 +73,7 @@ def untraced(monkeypatch):
 
     def write(model, path, *, policy, **_):
         path.write_text(weights_digest(model))
-        found = policy_for(10, policy, None)
+        found = Policy(10) if policy is None else as_policy(policy)
         return Exported(cases=1, automated=0, largest_difference=0.0, decisions_differ=0, path=path, policy=found)
 
     monkeypatch.setattr("calibrant.deployment.onnx_export.export_onnx", write)

@@ -13,7 +13,8 @@ from calibrant import Predictions, samples
 from calibrant.calibration import METHODS, make_calibrator
 from calibrant.decisions import Policy, RoutingRule, choose_shortlist, choose_threshold, fit_policy, route_file
 from calibrant.deployment import Decider, DecisionLog, export_onnx
-from calibrant.deployment.onnx_file import SEAL, sealed
+from calibrant.deployment.networks import InputSpec, weights_digest
+from calibrant.deployment.onnx_file import SEAL, Contents, sealed
 from calibrant.errors import CheckFailed, InvalidInput
 from tests.deployment.conftest import with_rule
 
@@ -50,6 +51,13 @@ def exported(val, test, tmp_path_factory):
     return folder / "model.onnx", policy
 
 
+def around(model, policy, log=None):
+    """A decider around a module that takes ten numbers or as many as there are classes."""
+    inputs = (InputSpec("inputs", "float32", (policy.n_classes,), -60.0, 60.0),)
+    contents = Contents(inputs=inputs, network=weights_digest(model), policy=policy)
+    return Decider(contents, lambda arrays: model(torch.from_numpy(arrays["inputs"])).detach().numpy(), log=log)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_calibrator_decides_in_the_file_as_in_python(method, val, test, tmp_path):
     policy = fitted(method, val, test)
@@ -80,7 +88,7 @@ def test_decisions_and_lists_are_those_of_route_apply(exported, test, tmp_path):
     Predictions.from_logits(test.logits, test.targets, ids=ids, class_names=test.class_names).save(source)
     route_file(policy, source, target)
     decider = Decider.load(path)
-    said = [decider.to_dict(each) for each in decider.decide(test.logits.astype(np.float32), ids=ids)]
+    said = [each.to_dict(decider.class_names) for each in decider.decide(test.logits.astype(np.float32), ids=ids)]
     with target.open() as lines:
         for row, ours in zip(csv.DictReader(lines), said, strict=True):
             assert row["id"] == ours["id"]
@@ -94,15 +102,14 @@ def test_a_torch_module_a_batch_and_a_single_case_agree(exported, test):
     path, policy = exported
     rows = test.logits[:200].astype(np.float32)
     from_file = Decider.load(path)
-    from_torch = Decider(nn.Identity(), example=torch.from_numpy(rows), ranges={"inputs": (-60, 60)}, policy=policy)
+    from_torch = around(nn.Identity(), policy)
     assert from_torch.contents.network == from_file.contents.network
     assert from_torch.policy.digest == from_file.policy.digest == policy.digest
     ids = [str(i) for i in range(200)]
     batch = from_file.decide(rows, ids=ids)
     assert from_torch.decide(torch.from_numpy(rows), ids=ids) == batch
     assert from_torch.decide({"inputs": rows.tolist()}, ids=ids) == batch
-    assert [from_file.decide_one(rows[i], id=str(i)) for i in range(20)] == batch[:20]
-    assert from_file.decide_one(rows[0].tolist(), id="0") == batch[0]
+    assert [from_file.decide(rows[i : i + 1], ids=[str(i)])[0] for i in range(20)] == batch[:20]
     reasons = {each.decision: each.reason for each in batch}
     assert "reaches the threshold" in reasons["auto"]
     assert "is below the threshold" in reasons["review"]
@@ -110,12 +117,11 @@ def test_a_torch_module_a_batch_and_a_single_case_agree(exported, test):
 
 
 def test_reasons():
-    example = torch.tensor([[-9.0, 9.0], [9.0, -9.0]])
     each = RoutingRule(threshold=None, n_classes=2, class_thresholds=(0.5, None), class_names=("cat", "dog"))
-    never = Decider(nn.Identity(), example=example, policy=with_rule(each)).decide_one([0.0, 5.0])
+    (never,) = around(nn.Identity(), with_rule(each)).decide([[0.0, 5.0]])
     assert never.reason == "The rule never automates dog."
-    for policy in (None, Policy(2), with_rule(RoutingRule(threshold=None, n_classes=2))):
-        decision = Decider(nn.Identity(), example=example, policy=policy).decide_one([0.0, 5.0])
+    for policy in (Policy(2), with_rule(RoutingRule(threshold=None, n_classes=2))):
+        (decision,) = around(nn.Identity(), policy).decide([[0.0, 5.0]])
         assert decision.reason == "No rule promises anything, so a person decides."
         assert not decision.automate
 
@@ -136,7 +142,7 @@ def test_what_the_model_was_not_exported_for_is_refused(exported):
         ([[*row[:9], float("nan")]], "input 'inputs' of case 0 must be finite, got nan"),
         ([[*row[:9], 1e60]], "must be finite, got inf"),
         ({"input": [row]}, r"inputs must be given by name \(inputs\), got input"),
-        ({}, r"inputs must be given by name \(inputs\), got dict"),
+        ({}, r"inputs must be given by name \(inputs\), got none"),
     ]:
         with pytest.raises(InvalidInput, match=message) as caught:
             decider.decide(inputs)
@@ -145,13 +151,9 @@ def test_what_the_model_was_not_exported_for_is_refused(exported):
         decider.decide([row], ids=["a", "b"])
 
 
-def test_outside_the_range_a_person_decides_where_that_is_asked_for(exported):
+def test_the_file_itself_never_automates_what_it_was_not_exported_for(exported):
     far = np.zeros((2, 10), dtype=np.float32)
     far[:, 3] = [59.0, 61.0]
-    first, second = Decider.load(exported[0], outside="review").decide(far)
-    assert (first.automate, second.automate) == (True, False)
-    assert second.reason == "The input inputs lies outside -60 to 60, which the model was exported for."
-    assert second.shortlist == (3,)
     automate, listed = onnxruntime.InferenceSession(str(exported[0])).run(["automate", "shortlist"], {"inputs": far})
     assert automate.tolist() == [True, False]
     assert listed.nonzero()[0].tolist() == [1]
@@ -221,26 +223,14 @@ def test_decisions_are_logged_before_they_are_answered(exported, test, val, tmp_
     with pytest.raises(InvalidInput, match="id '3' was decided before"):
         decider.decide(rows[:1], ids=["3"])
     # A renewed policy, with another temperature, too, continues the same log; another network does not.
-    example = torch.from_numpy(rows)
     renewed = fit_policy(val[1], 0.9)
-    changed = {"example": example, "policy": renewed, "ranges": {"inputs": (-60, 60)}}
-    Decider(nn.Identity(), **changed, log=place).decide(rows[:1], ids=["new"])
+    around(nn.Identity(), renewed, place).decide(rows[:1], ids=["new"])
     with DecisionLog(place) as log:
         assert list(log.policies()) == [policy.digest, renewed.digest]
     with pytest.raises(InvalidInput, match="decision log must be one of the model"):
-        Decider(nn.Linear(10, 10), example=example, log=place)
+        around(nn.Linear(10, 10), renewed, place)
     with DecisionLog(place) as log, pytest.raises(InvalidInput, match="log must be one of the model"):
-        Decider(nn.Linear(10, 10), example=example, log=log)
-
-
-def test_a_policy_of_another_model_is_refused(test):
-    example = torch.from_numpy(test.logits[:4].astype(np.float32))
-    with pytest.raises(InvalidInput, match="policy must be made for the model's 10 classes"):
-        Decider(nn.Identity(), example=example, policy=with_rule(RoutingRule(0.9, 3)))
-    with pytest.raises(InvalidInput, match="model must give logits of shape"):
-        Decider(nn.Flatten(0), example=example)
-    with pytest.raises(InvalidInput, match=r"model must be a torch.nn.Module, got str. Export a model of another kind"):
-        Decider("model.onnx", example=example)
+        around(nn.Linear(10, 10), renewed, log)
 
 
 OWN = """
@@ -283,11 +273,14 @@ def test_the_command_exports_a_module_of_your_own(calibrant, own_module, tmp_pat
     decider = Decider.load(tmp_path / "m.onnx")
     decisions = decider.decide({"input_ids": ids, "mask": mask})
     assert [each.automate for each in decisions] == rule.route(logits.softmax(1)).automate.tolist()
-    # A token that the table has not: refused, or left to a person without a crash.
+    # A token that the table has not is refused.
     ids[0, 0] = 50
     with pytest.raises(InvalidInput, match="input 'input_ids' of case 0 must lie in 0 to 49"):
         decider.decide({"input_ids": ids, "mask": mask})
-    assert not Decider.load(tmp_path / "m.onnx", outside="review").decide({"input_ids": ids, "mask": mask})[0].automate
+    # The file itself leaves it to a person without a crash.
+    assert not onnxruntime.InferenceSession(tmp_path / "m.onnx").run(["automate"], {"input_ids": ids, "mask": mask})[0][
+        0
+    ]
     for arguments, message in [
         (["--model", "mine:Nothing", "-o", "x.onnx"], "name a function or class"),
         ([*given[:2], "--weights", tmp_path / "none", "-o", "x.onnx"], "does not exist"),

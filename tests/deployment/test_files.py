@@ -77,7 +77,6 @@ def test_own_labels_groups_and_times(tmp_path):
     assert found.ids.tolist() == ["x", "=y"]
     assert found.extras["site"].tolist() == ["north", "south"]
     assert list(found.extras) == ["site"]
-    assert found.clock_went_back == 1
 
 
 def test_labels_are_taken_in_their_own_order_and_once(tmp_path):
@@ -246,7 +245,6 @@ def test_reference_is_the_file_that_the_rule_was_chosen_on(tmp_path):
 
 
 def test_what_is_a_log():
-    assert is_log("postgresql://host/base")
     assert is_log("decisions.db")
     assert not is_log("decisions.csv")
     assert not is_log("new.jsonl")

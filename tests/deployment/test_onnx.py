@@ -16,7 +16,7 @@ from calibrant.decisions import Policy, RoutingRule, choose_shortlist, choose_th
 from calibrant.decisions.ranking import rank
 from calibrant.deployment import Decider, export_onnx, normalised
 from calibrant.deployment.onnx_export import compare_onnx
-from calibrant.deployment.onnx_file import SCORES
+from calibrant.deployment.onnx_file import SCORES, open_onnx
 from calibrant.errors import CheckFailed, InvalidInput
 
 
@@ -244,9 +244,9 @@ def test_a_score_of_ones_own_is_not_exported(tmp_path):
 
 
 def test_a_file_that_computes_something_else_is_refused(exported, trained, digits):
-    other = Decider(trained, example=digits[:16], policy=POLICY)
+    contents, _ = open_onnx(exported[0])
     with pytest.raises(CheckFailed, match="ONNX and Python disagree, probabilities differ by up to"):
-        compare_onnx(exported[0], other, {"images": digits[:50].numpy()})
+        compare_onnx(exported[0], contents, trained(digits[:50]).detach().numpy(), {"images": digits[:50].numpy()})
 
 
 def test_a_failed_check_leaves_what_was_there(trained, digits, tmp_path, monkeypatch):
@@ -266,6 +266,7 @@ def test_a_failed_check_leaves_what_was_there(trained, digits, tmp_path, monkeyp
         ({"example": torch.zeros(4, 1, 8, 8, dtype=torch.uint8)}, "input 'inputs' must be one of float32"),
         ({"example": torch.full((4, 1, 8, 8), torch.nan)}, "example of 'images' must hold finite numbers"),
         ({"example": torch.zeros(4, 1, 3)}, "model must take its example"),
+        ({"model": nn.Flatten(0)}, "model must give logits of shape"),
         ({"ranges": {"image": (0, 1)}}, "ranges must name inputs of the model, got 'image'. Did you mean 'images'"),
         ({"ranges": {"images": (1, 0)}}, "range of input 'images' must be two finite numbers that rise"),
         ({"class_names": ["a", "b"]}, "class_names"),
@@ -274,7 +275,7 @@ def test_a_failed_check_leaves_what_was_there(trained, digits, tmp_path, monkeyp
 )
 def test_bad_arguments(trained, digits, tmp_path, arguments, message):
     with pytest.raises(InvalidInput, match=message):
-        export_onnx(trained, tmp_path / "model.onnx", **{"example": digits[:4], **arguments})
+        export_onnx(path=tmp_path / "model.onnx", **{"model": trained, "example": digits[:4], **arguments})
 
 
 def test_bad_ending(trained, digits, tmp_path):

@@ -29,6 +29,8 @@ def test_prometheus_reads_the_metrics(python, model, tmp_path):
         client.post("/labels", json={"labels": {each["id"]: each["predicted"] for each in answer["decisions"]}})
         assert client.post("/decisions", json={"inputs": "x"}).status_code == 422
         assert client.get("/decisions/0").status_code == 200
+        assert client.get("/docs").status_code == 200
+        assert client.get("/nothing").status_code == 404
         page = client.get("/metrics")
         families = {family.name: family for family in parser.text_string_to_metric_families(page.text)}
         process.send_signal(signal.SIGTERM)
@@ -44,6 +46,8 @@ def test_prometheus_reads_the_metrics(python, model, tmp_path):
     assert value("calibrant_requests", route="/decisions", status="200") == 1
     assert value("calibrant_requests", route="/decisions", status="422") == 1
     assert value("calibrant_requests", route="/decisions/{id}", status="200") == 1
+    assert value("calibrant_requests", route="/docs", status="200") == 1
+    assert value("calibrant_requests", route="other", status="404") == 1
     assert value("calibrant_log_up") == 1
     assert value("calibrant_log_decisions") == 200
     assert value("calibrant_monitor_alarm", test="promise") == 0
@@ -51,7 +55,7 @@ def test_prometheus_reads_the_metrics(python, model, tmp_path):
     counts = [each for each in families["calibrant_request_seconds"].samples if each.name.endswith("_count")]
     assert {each.labels["route"]: each.value for each in counts}["/decisions"] == 2
     lines = out.splitlines()
-    assert len(lines) == 5
+    assert len(lines) == 7
     assert " 127.0.0.1 POST /decisions 422 " in lines[2]
 
 

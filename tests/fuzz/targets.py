@@ -204,18 +204,20 @@ def _found(here: Path) -> Any:
 
 def _served(here: Path) -> Any:
     """A body as the service reads it, and its cases decided and logged."""
-    from torch import nn, tensor
-
+    from calibrant.decisions import Policy
     from calibrant.deployment import Decider
     from calibrant.deployment.decision import CasesBody
+    from calibrant.deployment.networks import InputSpec
+    from calibrant.deployment.onnx_file import Contents
     from calibrant.deployment.service import read_body
 
-    example = tensor([[-9.0] * 3, [9.0] * 3])
+    inputs = (InputSpec("inputs", "float32", (3,), -9.0, 9.0),)
+    contents = Contents(inputs=inputs, network="0" * 64, policy=Policy.load(here / "policy.json"))
     with TemporaryDirectory() as place:
         log = Path(place) / "log.db"
-        decider = Decider(nn.Identity(), example=example, policy=here / "policy.json", log=log)
+        decider = Decider(contents, lambda arrays: arrays["inputs"], log=log)
         cases = read_body((here / "body.json").read_bytes(), CasesBody)
-        decisions = [decider.to_dict(each) for each in decider.decide(**dict(cases))]
+        decisions = [each.to_dict(decider.class_names) for each in decider.decide(**dict(cases))]
         assert decider.log is not None
         decider.log.close()
     return json.dumps(decisions, allow_nan=False)

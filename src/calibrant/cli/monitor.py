@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from calibrant.cli._shared import Address, ExecutorFlag, Json, Reading, answer, refuse_with_labels
+from calibrant.cli._shared import Json, Reading, answer, refuse_with_labels
 from calibrant.errors import CheckFailed, invalid
-from calibrant.scale import make_executor
-from calibrant.scale.work import refuse_on_cluster
 
 if TYPE_CHECKING:
     from calibrant.decisions import MultiLabel
 
 
 def monitor(
-    source: str,
+    source: Path,
     /,
     *,
     policy: Path | None = None,
@@ -29,8 +27,6 @@ def monitor(
     false_alarms: float = 0.05,
     page: Annotated[Path | None, Parameter(name=["--out", "-o", "--page"])] = None,
     reading: Reading = Reading(),  # noqa: B008 (it cannot be changed)
-    executor: ExecutorFlag = "local",
-    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Test whether a rule's promise still holds. The exit code is 0 if nothing contradicts it and 1 for an alarm.
@@ -39,7 +35,7 @@ def monitor(
     --false-alarms.
 
     Args:
-        source: What was decided, in its order: the log of "calibrant serve" (a file or a database URL), decisions of
+        source: What was decided, in its order: the log of "calibrant serve", decisions of
             "calibrant route apply" (.csv, .parquet), labelled predictions, or a folder of Parquet files of either.
         policy: The policy that decided, of "calibrant route". Default, for a log: that of its last decision.
         labels: True classes of decided cases: a table with columns id and target, in the order in which they came.
@@ -56,13 +52,12 @@ def monitor(
     """
     from calibrant.decisions import MultiLabel, Policy
     from calibrant.deployment import describe, headline, read_reference, read_stream, watch
-    from calibrant.deployment.monitor_stream import is_log
     from calibrant.report import write_monitor_page
 
     rules = MultiLabel.of_file(policy)
     if rules is not None:
         refuse_with_labels(labels=labels, reference=reference, groups=groups, since=since, until=until, where=where)
-        refuse_with_labels(page=page, address=address, **vars(reading))
+        refuse_with_labels(page=page, **vars(reading))
         _monitor_labels(rules, source, false_alarms, as_json=as_json)
         return
     decided_by = None if policy is None else Policy.load(policy)
@@ -76,10 +71,7 @@ def monitor(
         chosen = (column, value)
         extras.append(column)
     read = reading.options()
-    if is_log(source):
-        refuse_on_cluster(executor, log=source)
-    with make_executor(executor, address=address) as place:
-        stream = read_stream(source, decided_by, labels=labels, **read, executor=place, extras=extras)
+    stream = read_stream(source, decided_by, labels=labels, **read, extras=extras)
     stream = stream.select(since=since, until=until, where=chosen)
     cases = None
     if reference is not None:
@@ -94,7 +86,7 @@ def monitor(
         raise CheckFailed(headline(watched))
 
 
-def _monitor_labels(rules: "MultiLabel", source: str, false_alarms: float, *, as_json: bool) -> None:
+def _monitor_labels(rules: "MultiLabel", source: Path, false_alarms: float, *, as_json: bool) -> None:
     """The same for labelled cases with several labels."""
     from calibrant.decisions import read_labels
     from calibrant.deployment import headline, watch_labels

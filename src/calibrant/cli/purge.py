@@ -1,13 +1,14 @@
 """`calibrant purge`: forget what names the cases of old decisions, and keep what the monitor needs."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated
 
 from calibrant.cli._shared import Json, Many, answer
 
 
 def purge(
-    log: str, /, *, before: datetime, keep: Annotated[list[str] | None, Many] = None, as_json: Json = False
+    log: Path, /, *, before: datetime, keep: Annotated[list[str] | None, Many] = None, as_json: Json = False
 ) -> None:
     """Replace the ids of old decisions by random ones and delete their reasons and extras.
 
@@ -16,7 +17,7 @@ def purge(
     from then on. This cannot be undone.
 
     Args:
-        log: The log of "calibrant serve": a file or a database URL.
+        log: The log of "calibrant serve".
         before: Purge decisions that were logged before this time, like 2026-01-31 or 2026-01-31T12:00, in UTC if it
             names no zone.
         keep: Other columns to keep.

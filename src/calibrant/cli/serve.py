@@ -15,7 +15,7 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
-    log: Annotated[str, Parameter(env_var="CALIBRANT_LOG")] = "decisions.db",
+    log: Path = Path("decisions.db"),
     no_log: Annotated[bool, Switch] = False,
     most_cases: int = MOST_CASES,
     most_bytes: int = MOST_BYTES,
@@ -35,8 +35,7 @@ def serve(
         model: An ONNX file written by "calibrant export".
         host: Address to listen on. Default: this machine alone. Any other needs --token-file and a proxy that encrypts.
         port: Port to listen on; 0 for any free one.
-        log: Decision log: a path (SQLite), or the URL of a database. A URL with a password belongs into the environment
-            variable CALIBRANT_LOG: every user of a machine can read arguments.
+        log: Decision log, an SQLite file.
         no_log: Keep no log.
         most_cases: Cases, or labels, in one request.
         most_bytes: Length of a body.

@@ -10,12 +10,12 @@ from calibrant.deployment.decision import (
     LoggedDecisions,
     UnknownId,
 )
-from calibrant.deployment.http import serve_model
 from calibrant.deployment.log import DecisionLog
 from calibrant.deployment.monitor_stream import Stream, read_reference, read_stream
 from calibrant.deployment.monitor_text import advice, describe, headline
 from calibrant.deployment.networks import normalised
 from calibrant.deployment.onnx_export import Exported, export_onnx
+from calibrant.deployment.serve import serve_model
 from calibrant.deployment.signals import GroupShare, Signal
 from calibrant.deployment.watch import Watched, watch, watch_labels
 

@@ -2,34 +2,38 @@
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+import sys
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 from urllib.parse import urlsplit
 
-from calibrant.errors import invalid, one_line
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from calibrant.deployment.decision import ContradictingLabel, DuplicateId, UnknownId
+from calibrant.errors import CalibrantError, OutputError, invalid, one_line, our_fault
 from calibrant.files import reading
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Observe = Callable[[Scope, int, float], None]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 _CLIENT_LEFT = 499
-# What is answered without a token: whether the service works, and files without data.
-_OPEN = ("/health", "/review", "/review.js", "/review.css", "/review.ico")
 # A token of 16 characters cannot be guessed over a network; one of more than 512 is some other file.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
-
-
 # The rest of the body is not read, so the connection cannot be used again.
 _CLOSED = (400, 401, 403, 408, 413, 415, 429)
 # When a client may ask again after 429 and 503. The service has waited for a locked log already.
 _RETRY_S = 5
+# Status and the word for programs of each error.
+_ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
+    (DuplicateId, 409, "duplicate_id"),
+    (ContradictingLabel, 409, "contradicting_label"),
+    (UnknownId, 404, "unknown_id"),
+    (OutputError, 503, "log_unavailable"),
+    (CalibrantError, 422, "invalid"),
+)
 
 
 class Refused(Exception):
@@ -42,10 +46,8 @@ class Refused(Exception):
         self.detail = detail
 
 
-def problem(status: int, error: str, detail: str) -> Any:
+def problem(status: int, error: str, detail: str) -> JSONResponse:
     """The answer to a request that is refused or fails: JSON and the headers that the status needs."""
-    from starlette.responses import JSONResponse
-
     headers = {}
     if status in _CLOSED:
         headers["connection"] = "close"
@@ -56,8 +58,19 @@ def problem(status: int, error: str, detail: str) -> Any:
     return JSONResponse({"error": error, "detail": detail}, status, headers)
 
 
+def _problem_of(error: Exception) -> JSONResponse:
+    """The answer to an error. A fault of ours is printed, and no traceback goes to the client."""
+    if isinstance(error, Refused):
+        return problem(error.status, error.error, error.detail)
+    for kind, status, name in _ERRORS:
+        if isinstance(error, kind):
+            return problem(status, name, one_line(error))
+    sys.stderr.write(f"calibrant: {our_fault(error)}\n")
+    return problem(500, "internal", "this is a fault of the service; nothing was decided.")
+
+
 class Access:
-    """ASGI middleware that refuses requests before their body is read.
+    """ASGI middleware that refuses requests before their body is read, and answers every error.
 
     Any web page that is open in a browser may send requests to every address that the browser can reach. So the `Host`
     must be ours (a page may point a name of its own at our address), `Origin` and `Sec-Fetch-Site` must not be those of
@@ -68,18 +81,27 @@ class Access:
         hosts: Names and addresses of the service, without a port.
         any_address: Whether every IP address may be the `Host`, for a service that listens on all addresses of a
             machine. A page can point a name at us, but not an address.
-        token: If not None, every request but `GET /health` needs the header `Authorization: Bearer TOKEN`.
+        token: If not None, requests need the header `Authorization: Bearer TOKEN`.
+        without_token: Paths that may be read without the token.
         observe: Called after each request with its scope, the status of its answer and the seconds that it took.
     """
 
     def __init__(
-        self, app: App, *, hosts: Collection[str], any_address: bool, token: str | None, observe: Observe
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Collection[str],
+        any_address: bool,
+        token: str | None,
+        without_token: Collection[str],
+        observe: Callable[[Scope, int, float], None],
     ) -> None:
         self.app = app
-        self.observe = observe
         self.hosts = {host.lower().rstrip(".") for host in hosts}
         self.any_address = any_address
         self.token = token
+        self.without_token = without_token
+        self.observe = observe
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
@@ -90,56 +112,53 @@ class Access:
         # Stays if the client leaves before it is answered.
         status = _CLIENT_LEFT
 
-        async def send_and_note(message: MutableMapping[str, Any]) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            self.check(scope["method"], scope["path"], _headers(scope["headers"]))
+            self.check(scope["method"], scope["path"], Headers(scope=scope))
             await self.app(scope, receive, send_and_note)
-        except Refused as refused:
-            await problem(refused.status, refused.error, refused.detail)(scope, receive, send_and_note)
+        except ClientDisconnect:
+            pass
+        except Exception as error:  # noqa: BLE001 (the client gets it)
+            await _problem_of(error)(scope, receive, send_and_note)
         finally:
             self.observe(scope, status, perf_counter() - begun)
 
-    def check(self, method: str, path: str, headers: dict[str, str]) -> None:
+    def check(self, method: str, path: str, headers: Headers) -> None:
         """Raise `Refused` for a request that is not answered."""
-        host = headers.get("host", "")
+        host, origin = _value(headers, "host"), _value(headers, "origin")
+        site = _value(headers, "sec-fetch-site")
         name = _host_name(host)
-        if name not in self.hosts and not is_loopback(name) and not (self.any_address and _is_address(name)):
+        if name not in self.hosts and not _is_loopback(name) and not (self.any_address and _is_address(name)):
             detail = f"Host must be a name of this service, got {_shown(host)}. Allow it with --allowed-host."
             raise Refused(400, "unknown_host", detail)
-        site, origin, fault = headers.get("sec-fetch-site", "none"), headers.get("origin"), ""
-        if site not in ("none", "same-origin"):
+        fault = ""
+        if site not in ("", "none", "same-origin"):
             fault = f"Sec-Fetch-Site {_shown(site)}"
         # A proxy may end TLS before us, so the scheme may differ.
-        elif origin is not None and origin.partition("://")[2].lower() != host.lower():
+        elif origin and origin.partition("://")[2].lower() != host.lower():
             fault = f"Origin {_shown(origin)}"
         if fault:
             raise Refused(403, "cross_site", f"Requests from pages of other sites are refused, got {fault}.")
-        if self.token is not None and not (method == "GET" and path in _OPEN):
-            scheme, _, token = headers.get("authorization", "").partition(" ")
+        if self.token is not None and not (method == "GET" and path in self.without_token):
+            scheme, _, token = _value(headers, "authorization").partition(" ")
             correct = secrets.compare_digest(token.strip().encode("latin-1"), self.token.encode())
             if scheme.lower() != "bearer" or not correct:
                 detail = "This service needs its token, in the header Authorization: Bearer TOKEN."
                 raise Refused(401, "unauthorized", detail)
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = _value(headers, "content-type").partition(";")[0].strip().lower()
         if method == "POST" and kind != "application/json":
             detail = f"Content-Type must be application/json, got {_shown(kind)}."
             raise Refused(415, "unsupported_media_type", detail)
 
 
-def _headers(pairs: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Headers by name. The values of one that occurs twice are joined, so that they match nothing."""
-    headers: dict[str, str] = {}
-    for name_bytes, value_bytes in pairs:
-        name, value = name_bytes.decode("latin-1"), value_bytes.decode("latin-1")
-        if name in headers:
-            value = f"{headers[name]}, {value}"
-        headers[name] = value
-    return headers
+def _value(headers: Headers, name: str) -> str:
+    """The value of a header; empty if it is missing. Those of one that occurs twice are joined: they match nothing."""
+    return ", ".join(headers.getlist(name))
 
 
 @lru_cache(maxsize=128)
@@ -164,7 +183,7 @@ def _is_address(name: str) -> bool:
 
 
 @lru_cache(maxsize=128)
-def is_loopback(name: str) -> bool:
+def _is_loopback(name: str) -> bool:
     """Whether a name or an address is that of the machine itself."""
     return name == "localhost" or (_is_address(name) and ip_address(name).is_loopback)
 

@@ -1,11 +1,12 @@
-"""Limits on connections: how many there may be, and how long each may take to send a request.
+"""uvicorn with limits: how many connections there may be, and how long each may take to send a request."""
 
-This module needs uvicorn. `calibrant.deployment.http` names it to uvicorn, which imports it.
-"""
-
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from calibrant.deployment.service import BODY_S
@@ -91,3 +92,17 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # wh
             self.close(f"a request was not complete after {patience} s.")
         else:
             self.patience = self.loop.call_later(max(left, 1.0), self._lose_patience)
+
+
+class Server(uvicorn.Server):
+    """A server that ends normally after a graceful stop: uvicorn's raises the signal again, as after a crash."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at SIGINT and SIGTERM."""
+        before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)

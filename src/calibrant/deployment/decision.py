@@ -207,7 +207,6 @@ class LoggedDecisions(ShownFields):
         target: The true class if a label has come, else -1; int64.
         label_sequence: Number of the label in the order in which labels came, from 1 on; 0 without one.
         shortlists: Numbers of the classes that were listed for a person.
-        reasons: One sentence each.
         extras: Other facts by name, as objects; None if a case has none of that name.
     """
 
@@ -221,7 +220,6 @@ class LoggedDecisions(ShownFields):
     target: NDArray[np.int64]
     label_sequence: NDArray[np.int64]
     shortlists: list[tuple[int, ...]]
-    reasons: list[str]
     extras: dict[str, NDArray[np.object_]]
 
     @classmethod
@@ -229,10 +227,10 @@ class LoggedDecisions(ShownFields):
         """Columns from rows of the joined tables, with the extras that are wanted; None for all."""
 
         def column(name: str, kind: Any) -> Any:
-            return np.array([getattr(row, name) for row in rows], dtype=kind)
+            return np.array([row[name] for row in rows], dtype=kind)
 
         with undamaged():
-            extras = [json.loads(row.extras) for row in rows]
+            extras = [json.loads(row["extras"]) for row in rows]
             names = dict.fromkeys(name for facts in extras for name in facts if wanted is None or name in wanted)
         check_names(names)
         with undamaged():
@@ -246,18 +244,12 @@ class LoggedDecisions(ShownFields):
                 automate=column("automate", np.bool_),
                 target=column("target", np.int64),
                 label_sequence=column("label_sequence", np.int64),
-                shortlists=[tuple(json.loads(row.shortlist)) for row in rows],
-                reasons=[row.reason for row in rows],
+                shortlists=[tuple(json.loads(row["shortlist"])) for row in rows],
                 extras={name: np.array([facts.get(name) for facts in extras], dtype=object) for name in names},
             )
 
     def __len__(self) -> int:
         return len(self.sequence)
-
-    @property
-    def correct(self) -> NDArray[np.bool_]:
-        """Whether a label has come and is the predicted class."""
-        return np.asarray(self.target == self.predicted)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,17 +273,17 @@ class Logged(Decision):
         """The decision in a row of the joined tables."""
         with undamaged():
             return cls(
-                row.id,
-                row.predicted,
-                row.confidence,
-                row.automate,
-                tuple(json.loads(row.shortlist)),
-                row.reason,
-                json.loads(row.extras),
-                sequence=row.sequence,
-                time=datetime.fromtimestamp(row.time / 1e6, UTC),
-                policy=row.policy,
-                target=row.target,
+                row["id"],
+                row["predicted"],
+                row["confidence"],
+                bool(row["automate"]),
+                tuple(json.loads(row["shortlist"])),
+                row["reason"],
+                json.loads(row["extras"]),
+                sequence=row["sequence"],
+                time=datetime.fromtimestamp(row["time"] / 1e6, UTC),
+                policy=row["policy"],
+                target=row["target"],
             )
 
     def to_dict(self, class_names: Sequence[str]) -> dict[str, Any]:

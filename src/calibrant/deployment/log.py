@@ -1,18 +1,19 @@
-"""`DecisionLog`: every decision of one model in a database, and the labels that come later."""
+"""`DecisionLog`: every decision of one model in an SQLite file, and the labels that come later."""
 
 import json
 import re
+import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from uuid import uuid4
 
 from calibrant.checks import whole
 from calibrant.decisions import Policy
-from calibrant.deployment.database import Database, Decisions, last_number, sqlalchemy, tables, url_of
+from calibrant.deployment.database import Database, last_number
 from calibrant.deployment.decision import (
     ContradictingLabel,
     Decision,
@@ -26,20 +27,22 @@ from calibrant.deployment.decision import (
     undamaged,
 )
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, did_you_mean, invalid
-from calibrant.files import parse_json
+from calibrant.files import as_path, parse_json
 from calibrant.predictions import names_or_numbers
 from calibrant.predictions.columns import as_class_names
 from calibrant.predictions.readings import RIGHT_OR_WRONG
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
 FORMAT = 2
-# A statement of more values than this is refused by some databases.
+# Rows in a transaction of a purge.
 _AT_ONCE = 500
 _DIGEST = re.compile("[0-9a-f]{64}")
 # How the ids of purged decisions begin.
 _PURGED = "calibrant-purged-"
+_INSERT = """INSERT INTO calibrant_decisions
+    (sequence, id, time, policy, predicted, confidence, automate, shortlist, reason, extras)
+    VALUES (:sequence, :id, :time, :policy, :predicted, :confidence, :automate, :shortlist, :reason, :extras)"""
+# Decisions with their labels.
+_JOINED = "calibrant_decisions AS d LEFT JOIN calibrant_labels AS l ON d.id = l.id"
 
 
 class DecisionLog:
@@ -55,7 +58,7 @@ class DecisionLog:
     - If the file of a log is deleted, moved or replaced while it is open, everything but `close` raises `OutputError`.
 
     Args:
-        place: A path (an SQLite file, in write-ahead mode) or the URL of a database that SQLAlchemy knows.
+        place: Path of the SQLite file, which is in write-ahead mode.
         model: Digest of the model; None opens a log that is there, for reading and labels.
         n_classes: For a new log: number of classes.
         class_names: For a new log: their names.
@@ -81,14 +84,12 @@ class DecisionLog:
     ) -> None:
         if model is not None and not _DIGEST.fullmatch(model):
             raise invalid("model", "be a SHA-256 in 64 hexadecimal digits", repr(model))
-        url = url_of(place)
-        if url.get_backend_name() == "sqlite":
-            path = Path(str(url.database))
-            if model is None and not path.is_file():
-                raise InvalidInput(f"decision log {path} does not exist.")
-            if not path.parent.is_dir():
-                raise invalid("decision log", "lie in a folder that exists", str(path))
-        self._database = Database(url, create=model is not None)
+        path = as_path(place, "decision log").absolute()
+        if model is None and not path.is_file():
+            raise InvalidInput(f"decision log {path} does not exist.")
+        if not path.parent.is_dir():
+            raise invalid("decision log", "lie in a folder that exists", str(path))
+        self._database = Database(path, create=model is not None)
         self.write_seconds = 0.0  # how long the last write took
         self._queue: list[_Waiting] = []
         self._lock = threading.Lock()  # of the queue
@@ -104,40 +105,30 @@ class DecisionLog:
         row = self._about()
         if row is None:
             if model is None:
-                raise InvalidInput("this database holds no decision log. Name the one that calibrant serve writes.")
+                raise InvalidInput("this file holds no decision log. Name the one that calibrant serve writes.")
             if n_classes is None and class_names is not None:
                 n_classes = len(class_names)
             n_classes = whole("n_classes", n_classes, 2)
-            row = self._create(model, n_classes, as_class_names(class_names, n_classes))
-        if row.format != FORMAT:
-            raise invalid("decision log", f"have format {FORMAT}", row.format, "Use the calibrant that wrote it.")
-        if model is not None and row.model != model:
-            other, hint = f"one of {str(row.model)[:12]}...", "Begin another log for another model."
+            names = json.dumps(as_class_names(class_names, n_classes))
+            self._database.create_tables((FORMAT, model, n_classes, names))
+            row = self._about()
+        if row["format"] != FORMAT:
+            raise invalid("decision log", f"have format {FORMAT}", row["format"], "Use the calibrant that wrote it.")
+        if model is not None and row["model"] != model:
+            other, hint = f"one of {str(row['model'])[:12]}...", "Begin another log for another model."
             raise invalid("decision log", f"be one of the model {model[:12]}...", other, hint)
         self._database.check_integrity()
-        self.model: str = row.model
-        self.n_classes: int = whole("n_classes of the decision log", row.n_classes, 2)
+        self.model: str = row["model"]
+        self.n_classes: int = whole("n_classes of the decision log", row["n_classes"], 2)
         with undamaged():
-            names = json.loads(row.class_names or "null")
+            names = json.loads(row["class_names"])
             self.class_names: tuple[str, ...] | None = as_class_names(names, self.n_classes)
 
     def _about(self) -> Any:
-        sa = sqlalchemy()
         with self._database.reading() as connection:
-            if not sa.inspect(connection).has_table(tables().about.name):
+            if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'calibrant_log'").fetchall():
                 return None
-            return connection.execute(sa.select(tables().about)).first()
-
-    def _create(self, model: str, n_classes: int, class_names: Sequence[str] | None) -> Any:
-        names = None if class_names is None else json.dumps(class_names)
-        values = {"one": 1, "format": FORMAT, "model": model, "n_classes": n_classes, "class_names": names}
-        try:
-            self._database.create_tables(values)
-        except (InvalidInput, OutputError):
-            # Another process may have made it at the same moment; then it is there now.
-            if self._about() is None:
-                raise
-        return self._about()
+            return connection.execute("SELECT * FROM calibrant_log").fetchone()
 
     def close(self) -> None:
         """Close the connections; what was appended is on disk already."""
@@ -150,9 +141,9 @@ class DecisionLog:
         self.close()
 
     def __len__(self) -> int:
-        sa = sqlalchemy()
         with self._database.reading() as connection:
-            return int(connection.execute(sa.select(sa.func.count()).select_from(tables().decisions)).scalar_one())
+            (rows,) = connection.execute("SELECT count(*) FROM calibrant_decisions").fetchone()
+        return int(rows)
 
     def check(self) -> int:
         """The number of the last decision, or an `OutputError` if the log cannot be read or written.
@@ -160,7 +151,7 @@ class DecisionLog:
         Unlike everything else, this does not wait for those who write.
         """
         with self._database.reading() as connection:
-            number = last_number(connection, tables().decisions)
+            number = last_number(connection, "calibrant_decisions")
         self._database.try_writing()
         return number
 
@@ -171,19 +162,17 @@ class DecisionLog:
         # A policy for a class and a score knows only "right" and "wrong", and the log may have any classes.
         if policy.n_classes != self.n_classes and policy.class_names != RIGHT_OR_WRONG:
             raise invalid("policy", f"be made for the log's {self.n_classes} classes", f"{policy.n_classes} classes")
-        digest, policies = policy.digest, tables().policies
+        content = json.dumps(policy.to_dict(), allow_nan=False)
         with self._database.writing() as connection:
-            if connection.execute(policies.select().where(policies.c.digest == digest)).first() is None:
-                content = json.dumps(policy.to_dict(), allow_nan=False)
-                connection.execute(policies.insert(), {"digest": digest, "time": now(), "content": content})
-        return digest
+            row = (policy.digest, now(), content)
+            connection.execute("INSERT OR IGNORE INTO calibrant_policies VALUES (?, ?, ?)", row)
+        return policy.digest
 
     def policies(self) -> dict[str, Policy]:
         """The policies that were kept, by their digest, the oldest first."""
-        policies = tables().policies
         with self._database.reading() as connection:
-            rows = connection.execute(policies.select().order_by(policies.c.time)).all()
-        return {row.digest: _stored_policy(row.digest, row.content) for row in rows}
+            rows = connection.execute("SELECT digest, content FROM calibrant_policies ORDER BY time").fetchall()
+        return {digest: _stored_policy(digest, content) for digest, content in rows}
 
     def append(self, decisions: Sequence[Decision], *, policy: str = "", time: datetime | None = None) -> None:
         """Add decisions, all or none; when this returns they are on disk.
@@ -221,13 +210,9 @@ class DecisionLog:
         begun = perf_counter()
         failure: CalibrantError | None = OutputError("the decision log was not written.")
         try:
-            with self._database.appending() as decisions:
-                _refuse_known(decisions, queue)
-                rows = [row for batch in queue for row in batch.accepted()]
-                for sequence, row in enumerate(rows, start=decisions.last() + 1):
-                    row["sequence"] = sequence
-                if rows:
-                    decisions.insert(rows)
+            with self._database.writing() as connection:
+                for batch in queue:
+                    batch.insert(connection)
             failure = None
         except CalibrantError as error:
             failure = error
@@ -252,38 +237,34 @@ class DecisionLog:
             labelled: True for those with a label alone, False for those without.
             extras: Names of the extras to read; None for all, of which a block may have 1,000.
         """
-        sa, table, labels = sqlalchemy(), tables().decisions, tables().labels
         whole("block", block, 1)
-        columns = {column.name: column for column in table.c}
+        facts = "d.extras"
         if extras is not None and not extras:
-            columns["extras"] = sa.literal("{}").label("extras")
-        target = sa.func.coalesce(labels.c.target, -1).label("target")
-        label_sequence = sa.func.coalesce(labels.c.sequence, 0).label("label_sequence")
-        query = sa.select(*columns.values(), target, label_sequence).select_from(_joined())
+            facts = "'{}'"
+        condition = {None: "", True: "AND l.target IS NOT NULL", False: "AND l.target IS NULL"}[labelled]
+        query = f"""SELECT d.sequence, d.id, d.time, d.policy, d.predicted, d.confidence, d.automate, d.shortlist,
+            {facts} AS extras, coalesce(l.target, -1) AS target, coalesce(l.sequence, 0) AS label_sequence
+            FROM {_JOINED} WHERE d.sequence > ? {condition} ORDER BY d.sequence LIMIT ?"""
         last = since
-        if labelled is not None:
-            query = query.where(labels.c.target.is_(None) != labelled)
-        query = query.order_by(table.c.sequence).limit(block)
         while True:
             # One short transaction per block, so that writers do not wait for a slow reader.
             with self._database.reading() as connection:
-                rows = connection.execute(query.where(table.c.sequence > last)).all()
+                rows = connection.execute(query, (last, block)).fetchall()
             if not rows:
                 return
             if labelled is None:
                 for number, row in enumerate(rows, start=last + 1):
-                    if row.sequence != number:
+                    if row["sequence"] != number:
                         missing = f"none with number {number}"
                         raise invalid("decision log", "have every decision", missing, "Restore it from a copy.")
             yield LoggedDecisions.from_rows(rows, extras)
-            last = rows[-1].sequence
+            last = rows[-1]["sequence"]
 
     def find(self, id: str) -> Logged | None:  # noqa: A002 (the word of every file of ours)
         """One decision; None if the id was never decided."""
-        table = tables().decisions
-        query = sqlalchemy().select(*table.c, tables().labels.c.target).select_from(_joined()).where(table.c.id == id)
+        query = f"SELECT d.*, l.target FROM {_JOINED} WHERE d.id = ?"
         with self._database.reading() as connection:
-            row = connection.execute(query).first()
+            row = connection.execute(query, (id,)).fetchone()
         if row is None:
             return None
         return Logged.from_row(row)
@@ -308,20 +289,20 @@ class DecisionLog:
             check_id(by)
         numbers = {each: self._class_number(target) for each, target in targets.items()}
         stamp = now() if time is None else microseconds(time)
-        labels = tables().labels
         with self._database.writing() as connection:
-            known = _labels_of(connection, list(numbers))
-            for each, target in known.items():
-                if target is not None and numbers[each] != target:
-                    counts = f"id {each!r} has the label {target}, got {numbers[each]}. The first label counts."
+            last = last_number(connection, "calibrant_labels")
+            rows: list[tuple[Any, ...]] = []
+            for each, number in numbers.items():
+                known = connection.execute(f"SELECT l.target FROM {_JOINED} WHERE d.id = ?", (each,)).fetchone()
+                if known is None:
+                    raise UnknownId(f"id {each[:100]!r} was never decided in this log, so it cannot be labelled.")
+                if known["target"] is None:
+                    rows.append((last + len(rows) + 1, each, stamp, number, by))
+                elif known["target"] != number:
+                    counts = f"id {each!r} has the label {known['target']}, got {number}. The first label counts."
                     raise ContradictingLabel(counts)
-            new = [each for each, target in known.items() if target is None]
-            if new:
-                numbered = enumerate(new, start=last_number(connection, labels) + 1)
-                common = {"time": stamp, "by": by}
-                rows = [{"sequence": at, "id": each, "target": numbers[each], **common} for at, each in numbered]
-                connection.execute(labels.insert(), rows)
-        return len(new)
+            connection.executemany("INSERT INTO calibrant_labels VALUES (?, ?, ?, ?, ?)", rows)
+        return len(rows)
 
     # -- retention ------------------------------------------------------------------------------------------------
 
@@ -337,29 +318,28 @@ class DecisionLog:
             before: A time with its zone.
             keep: Names of other extras to keep.
         """
-        sa, table, labels = sqlalchemy(), tables().decisions, tables().labels
         names = set(keep).union(*(policy.columns for policy in self.policies().values()))
-        old = sa.and_(table.c.time < microseconds(before), table.c.id.not_like(f"{_PURGED}%"))
-        query = sa.select(table.c.sequence, table.c.id, table.c.extras).where(old).limit(_AT_ONCE)
+        query = "SELECT sequence, id, extras FROM calibrant_decisions WHERE time < ? AND id NOT LIKE ? LIMIT ?"
         purged = 0
         while True:
             with self._database.writing() as connection:
-                self._database.delete_securely(connection)
-                rows = connection.execute(query).all()
-                for row in rows:
+                connection.execute("PRAGMA secure_delete = ON")  # overwrites what is deleted
+                # A label refers to an id that changes a moment earlier.
+                connection.execute("PRAGMA defer_foreign_keys = ON")
+                rows = connection.execute(query, (microseconds(before), f"{_PURGED}%", _AT_ONCE)).fetchall()
+                for sequence, known, extras in rows:
                     with undamaged():
-                        facts = {name: value for name, value in json.loads(row.extras).items() if name in names}
-                    changes = {"id": _PURGED + uuid4().hex, "reason": "", "extras": json.dumps(facts)}
-                    # The label refers to the id, so it is added again with the new one.
-                    label = connection.execute(labels.select().where(labels.c.id == row.id)).mappings().first()
-                    connection.execute(labels.delete().where(labels.c.id == row.id))
-                    connection.execute(table.update().where(table.c.sequence == row.sequence).values(changes))
-                    if label is not None:
-                        connection.execute(labels.insert(), {**label, "id": changes["id"]})
+                        facts = {name: value for name, value in json.loads(extras).items() if name in names}
+                    unknown = _PURGED + uuid4().hex
+                    change = "UPDATE calibrant_decisions SET id = ?, reason = '', extras = ? WHERE sequence = ?"
+                    connection.execute(change, (unknown, json.dumps(facts), sequence))
+                    connection.execute("UPDATE calibrant_labels SET id = ? WHERE id = ?", (unknown, known))
             purged += len(rows)
             if len(rows) < _AT_ONCE:
                 break
-        self._database.forget_old_pages()
+        with self._database.reading() as connection:
+            # Until then old rows are in the write-ahead log.
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return purged
 
     def _class_number(self, target: int | str) -> int:
@@ -385,28 +365,29 @@ class _Waiting:
             for decision in decisions:
                 self.rows.append({**decision.to_row(n_classes), "time": time, "policy": policy})
         except InvalidInput as error:
-            self.fault = error
+            self.rows, self.fault = [], error
 
-    def accepted(self) -> list[dict[str, Any]]:
-        """The rows to write; none if the decisions were refused."""
-        return self.rows if self.fault is None else []
+    def insert(self, connection: sqlite3.Connection) -> None:
+        """Add all rows; none if an id was decided before or occurs twice."""
+        for sequence, row in enumerate(self.rows, start=last_number(connection, "calibrant_decisions") + 1):
+            row["sequence"] = sequence
+        connection.execute("SAVEPOINT batch")
+        try:
+            connection.executemany(_INSERT, self.rows)
+        except sqlite3.IntegrityError:
+            connection.execute("ROLLBACK TO batch")
+            self.fault = self._duplicate(connection)
+        connection.execute("RELEASE batch")
 
-
-def _refuse_known(decisions: Decisions, queue: Iterable[_Waiting]) -> None:
-    """Refuse batches with an id that was decided before or occurs twice."""
-    known: set[str] = set()
-    for part in _parts([row["id"] for batch in queue for row in batch.accepted()]):
-        known |= decisions.known(part)
-    for batch in queue:
-        fresh: set[str] = set()
-        for row in batch.accepted():
-            if row["id"] in known or row["id"] in fresh:
-                how = "was decided before" if row["id"] in known else "occurs twice among the cases"
-                batch.fault = DuplicateId(f"id {row['id']!r} {how}. Each case needs an id of its own.")
-                break
-            fresh.add(row["id"])
-        if batch.fault is None:
-            known |= fresh
+    def _duplicate(self, connection: sqlite3.Connection) -> DuplicateId:
+        seen: set[str] = set()
+        for row in self.rows:
+            if row["id"] in seen:
+                return DuplicateId(f"id {row['id']!r} occurs twice among the cases. Each case needs an id of its own.")
+            seen.add(row["id"])
+            if connection.execute("SELECT 1 FROM calibrant_decisions WHERE id = ?", (row["id"],)).fetchone():
+                return DuplicateId(f"id {row['id']!r} was decided before. Each case needs an id of its own.")
+        return DuplicateId("ids must be distinct.")
 
 
 def _stored_policy(digest: object, content: object) -> Policy:
@@ -418,26 +399,3 @@ def _stored_policy(digest: object, content: object) -> Policy:
     if policy.digest != digest:
         raise invalid(where, "be undamaged", "another one", "Restore the log from a copy.")
     return policy
-
-
-def _joined() -> Any:
-    """Decisions with their labels."""
-    decisions, labels = tables().decisions, tables().labels
-    return decisions.outerjoin(labels, decisions.c.id == labels.c.id)
-
-
-def _labels_of(connection: "Connection", ids: Sequence[str]) -> dict[str, int | None]:
-    """The label of each id, None if none has come; refuses ids that were never decided."""
-    key = tables().decisions.c.id
-    query = sqlalchemy().select(key, tables().labels.c.target).select_from(_joined())
-    found: dict[str, int | None] = {}
-    for part in _parts(ids):
-        found |= {row.id: row.target for row in connection.execute(query.where(key.in_(part)))}
-    for each in ids:
-        if each not in found:
-            raise UnknownId(f"id {each[:100]!r} was never decided in this log, so it cannot be labelled.")
-    return {each: found[each] for each in ids}
-
-
-def _parts(ids: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (ids[start : start + _AT_ONCE] for start in range(0, len(ids), _AT_ONCE))

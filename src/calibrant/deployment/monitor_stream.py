@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,12 +19,11 @@ from calibrant.deployment.decision import LoggedDecisions, check_names
 from calibrant.deployment.log import DecisionLog
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path
-from calibrant.predictions import Kind, Predictions, Scan, names_or_numbers, prediction_files, read_table, scan
+from calibrant.predictions import Kind, Predictions, names_or_numbers, prediction_files, read_table, scan
 from calibrant.predictions.columns import Labels, check_distinct
 from calibrant.predictions.reader import FORMATS
 from calibrant.predictions.readings import RIGHT_OR_WRONG
 from calibrant.predictions.table_files import table_columns
-from calibrant.scale import Executor, map_parts
 
 Ints = NDArray[np.int64]
 _COLUMNS = ("id", "decision", "predicted", "confidence")
@@ -52,7 +50,6 @@ class Stream:
         listed: 1 if the true class was on the list that a person saw, 0 if not, -1 if the list or the true class is not
             known; None if no lists are known.
         part: Column and value that all cases have, if they were selected by it; see `select`.
-        not_selected: Number of cases that `select` left out.
     """
 
     policy: Policy
@@ -67,7 +64,6 @@ class Stream:
     left_out: int = 0
     listed: NDArray[np.int8] | None = None
     part: tuple[str, str] | None = None
-    not_selected: int = 0
 
     def __len__(self) -> int:
         return len(self.automate)
@@ -76,13 +72,6 @@ class Stream:
     def labelled(self) -> NDArray[np.bool_]:
         """Whether a label has come."""
         return np.asarray(self.targets >= 0)
-
-    @property
-    def clock_went_back(self) -> int:
-        """How often a case has an earlier time than the one before it."""
-        if self.times is None:
-            return 0
-        return int((self.times[1:] < self.times[:-1]).sum())
 
     @property
     def rule(self) -> RoutingRule | BinaryRule:
@@ -123,11 +112,11 @@ class Stream:
             chosen &= self.text_column(where[0]) == where[1]
         if not chosen.any():
             raise InvalidInput(f"None of the {len(self):,} cases is selected. Choose another period or group.")
-        columns: dict[str, Any] = {name: column[chosen] for name, column in self.case_columns().items()}
+        columns: dict[str, Any] = {name: column[chosen] for name, column in self._columns().items()}
         columns["extras"] = {name: column[chosen] for name, column in self.extras.items()}
-        return replace(self, **columns, part=where or self.part, not_selected=int((~chosen).sum()))
+        return replace(self, **columns, part=where or self.part)
 
-    def case_columns(self) -> dict[str, NDArray[Any]]:
+    def _columns(self) -> dict[str, NDArray[Any]]:
         """What is known of each case besides its extras."""
         names = ("automate", "predicted", "confidence", "targets", "label_order", "ids", "times", "listed")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
@@ -162,7 +151,7 @@ class Stream:
     def joined(cls, parts: Iterable[Self]) -> Self:
         """Join the cases of several parts of predictions. Ids must be distinct over all of them."""
         streams = list(parts)
-        columns = [stream.case_columns() for stream in streams]
+        columns = [stream._columns() for stream in streams]  # noqa: SLF001 (the same class)
         joined: dict[str, Any] = {name: np.concatenate([part[name] for part in columns]) for name in columns[0]}
         names = streams[0].extras
         joined["extras"] = {name: np.concatenate([stream.extras[name] for stream in streams]) for name in names}
@@ -309,9 +298,7 @@ def _unknown_column(name: str, columns: Iterable[str]) -> InvalidInput:
 
 
 def is_log(source: str | Path) -> bool:
-    """Whether a source is a decision log: a database URL, or a file that is no table, no predictions and no folder."""
-    if "://" in str(source):
-        return True
+    """Whether a source is a decision log: a file that is no table, no predictions and no folder."""
     path = as_path(source, "source")
     return path.suffix.lower() not in FORMATS and not path.is_dir()
 
@@ -323,23 +310,21 @@ def read_stream(
     labels: str | Path | None = None,
     kind: Kind | None = None,
     columns: dict[str, str] | None = None,
-    executor: Executor | None = None,
     extras: Collection[str] | None = None,
 ) -> Stream:
     """Read the cases of a file, in the order of its rows, or of a decision log.
 
     Args:
         source: Decisions as `calibrant route apply` writes them (`.csv` or `.parquet`), labelled predictions with raw
-            scores, which the policy decides, or a folder of Parquet files of either; or a decision log (a file or a
-            database URL). Decisions may have a column `target` or `label` (empty: no label), a column `labelled_at`
-            (time or number of each label), a column `time`, and groups.
+            scores, which the policy decides, or a folder of Parquet files of either; or a decision log. Decisions may
+            have a column `target` or `label` (empty: no label), a column `labelled_at` (time or number of each label),
+            a column `time`, and groups.
         policy: The policy that decided. Decisions that it would not have made are refused. None for a log: the policy
             of its last decision.
         labels: `.csv` or `.parquet` with columns `id` and `target` or `label`: class names or numbers, in the order in
             which they came.
         kind: What the scores of predictions are, if the file does not say.
         columns: Other names of the target and the id of predictions.
-        executor: Where the parts of a folder are read and decided. None: this process, one after the other.
         extras: Names of the other columns of decisions to read. None: all.
     """
     if is_log(source):
@@ -354,11 +339,11 @@ def read_stream(
     wanted = None
     if extras is not None:
         wanted = _RESERVED | policy.columns | set(extras)
-    table = _read_decisions(path, executor, wanted)
+    table = _read_decisions(path, wanted)
     if not table:
         if labels is not None:
             raise invalid("labels", "be left out for predictions, which hold their targets", str(labels))
-        return _decide_predictions(path, policy, kind, columns, executor)
+        return _decide_predictions(path, policy, kind, columns)
     for name in extras or ():
         if name not in table:
             names = table_columns(prediction_files(path)[0])
@@ -366,36 +351,29 @@ def read_stream(
     return _decisions(policy, table, str(path), labels)
 
 
-def _read_decisions(path: Path, executor: Executor | None, wanted: set[str] | None) -> dict[str, list[Any]]:
+def _read_decisions(path: Path, wanted: set[str] | None) -> dict[str, list[Any]]:
     """The columns of a file of decisions, or of all files of a folder; empty for predictions."""
-    parts = [part.absolute() for part in prediction_files(path)]
-    if executor is not None:
-        executor.check_shared(parts[0], parts[-1])
+    parts = prediction_files(path)
     if parts[0].suffix.lower() not in (".csv", ".tsv", ".parquet") or "decision" not in table_columns(parts[0]):
         return {}
     whole: dict[str, list[Any]] = {}
-    for number, table in enumerate(map_parts(partial(read_table, wanted=wanted), parts, executor)):
-        if number and table.keys() != whole.keys():
-            raise invalid(str(parts[number]), f"have the columns {', '.join(whole)}", ", ".join(table))
+    for part in parts:
+        table = read_table(part, wanted=wanted)
+        if whole and table.keys() != whole.keys():
+            raise invalid(str(part), f"have the columns {', '.join(whole)}", ", ".join(table))
         for name, column in table.items():
             whole.setdefault(name, []).extend(column)
     return whole
 
 
-def _decide_predictions(
-    path: Path, policy: Policy, kind: Kind | None, columns: dict[str, str] | None, executor: Executor | None
-) -> Stream:
+def _decide_predictions(path: Path, policy: Policy, kind: Kind | None, columns: dict[str, str] | None) -> Stream:
     reading: dict[str, Any] = {"kind": kind, "columns": columns, "known_classes": policy.class_names}
     if not path.is_dir():
         return Stream.of_predictions(policy, Predictions.load(path, **reading))
-    parts = [part for part in scan(path.absolute(), **reading).parts() if part.n_rows]
+    parts = [part for part in scan(path, **reading).parts() if part.n_rows]
     if not parts:
         raise InvalidInput(f"{path} must hold at least one case, got none.")
-    return Stream.joined(map_parts(partial(_decide_part, policy=policy), parts, executor))
-
-
-def _decide_part(part: Scan, *, policy: Policy) -> Stream:
-    return Stream.of_predictions(policy, Predictions.of_scan(part))
+    return Stream.joined(Stream.of_predictions(policy, Predictions.of_scan(part)) for part in parts)
 
 
 def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: str | Path | None) -> Stream:
@@ -404,9 +382,10 @@ def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: 
     ids = [unguarded(str(value)) for value in table["id"]]
     class_names = names_or_numbers(rule.class_names, rule.n_classes)
     column, classes = "predicted", names_or_numbers(None, rule.n_classes)
+    given = {} if labels is None else read_table(as_path(labels, "labels"))
     free = rule.class_names == RIGHT_OR_WRONG and "class" in table  # a class and a score: any classes
     if free:
-        column, classes = "class", _all_classes(table, labels)
+        column, classes = "class", _all_classes(table, given)
         class_names = classes
     predicted = _classes(table[column], classes, f"{where}: {column}", only_names=free)
     truth = np.full(len(ids), -1)
@@ -418,7 +397,7 @@ def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: 
     if labels is not None:
         if (truth >= 0).any():
             raise invalid("labels", f"be left out where {where} has labels of its own", str(labels))
-        came = _read_labels(as_path(labels, "labels"), class_names, only_names=free)
+        came = _labels_by_id(given, class_names, str(labels), only_names=free)
         truth, order = _join_labels(ids, came, str(labels))
     try:
         confidence = np.asarray(table["confidence"], dtype=np.float64)
@@ -444,11 +423,9 @@ def _decisions(policy: Policy, table: dict[str, list[Any]], where: str, labels: 
     )
 
 
-def _all_classes(table: dict[str, list[Any]], labels: str | Path | None) -> tuple[str, ...]:
+def _all_classes(table: dict[str, list[Any]], labels: dict[str, list[Any]]) -> tuple[str, ...]:
     """All classes that decisions and labels name."""
-    columns = [table["class"], *(table[name] for name in _TRUTH if name in table)]
-    if labels is not None:
-        columns += [column for name, column in read_table(as_path(labels, "labels")).items() if name in _TRUTH]
+    columns = [table["class"], *(each[name] for each in (table, labels) for name in _TRUTH if name in each)]
     named = {_text(value) for column in columns for value in column}
     return tuple(sorted(named - {"", "-1"}))
 
@@ -530,14 +507,15 @@ def _classes(cells: Iterable[Any], names: tuple[str, ...], where: str, *, only_n
     return np.where([text in empty for text in texts], -1, classes)
 
 
-def _read_labels(path: Path, names: tuple[str, ...], *, only_names: bool) -> dict[str, int]:
+def _labels_by_id(
+    table: dict[str, list[Any]], names: tuple[str, ...], where: str, *, only_names: bool
+) -> dict[str, int]:
     """Id to class, in the order of the rows. The same label twice counts once; two different ones are refused."""
-    table = read_table(path)
     column = next((name for name in _TRUTH if name in table), None)
     if column is None or "id" not in table:
-        raise invalid(str(path), "have the columns id and target", ", ".join(table) or "none")
+        raise invalid(where, "have the columns id and target", ", ".join(table) or "none")
     labels: dict[str, int] = {}
-    classes = _classes(table[column], names, f"{path}: label", only_names=only_names).tolist()
+    classes = _classes(table[column], names, f"{where}: label", only_names=only_names).tolist()
     for cell, label in zip(table["id"], classes, strict=True):
         if label < 0:
             continue
@@ -545,7 +523,7 @@ def _read_labels(path: Path, names: tuple[str, ...], *, only_names: bool) -> dic
         first = labels.setdefault(identity, label)
         if first != label:
             got = f"{names[first]} and {names[label]} for {identity[:40]!r}"
-            raise invalid(f"{path}: labels", "not contradict each other", got, "Decide which one is true.")
+            raise invalid(f"{where}: labels", "not contradict each other", got, "Decide which one is true.")
     return labels
 
 

@@ -87,7 +87,7 @@ def findings(watched: Watched) -> list[str]:
 
 
 def _case(watched: Watched, case: int) -> str:
-    place = watched.place(case)
+    place = watched.place(case) or {}
     known = [place[name] for name in ("id", "time") if place[name] is not None]
     return f"case {case:,}" + (f" ({', '.join(known)})" if known else "")
 
@@ -118,8 +118,6 @@ def advice(watched: Watched) -> list[str]:
         f"Choose the {what} again on labelled cases since {since}, a random part of all of them and not of the "
         f"automated ones alone: calibrant route {command}. {watched.labelled_since:,} are labelled."
     )
-    if watched.labels_to_refit is not None:
-        again += f" About {watched.labels_to_refit:,} are needed if the model is as good on them as it was before."
     steps = [first, again]
     if "shortlist" in broken and len(broken) > 1:
         steps.append("Then choose the shortlist again with the new rule: calibrant route shortlist.")
@@ -166,10 +164,6 @@ def describe(watched: Watched) -> str:
         lines.append("The promise of the shortlist was not tested: the cases do not say which classes were listed.")
     if stream.left_out:
         lines.append(f"{stream.left_out:,} cases that other rules decided were left out.")
-    if stream.not_selected:
-        lines.append(f"{stream.not_selected:,} cases of other times or groups were left out.")
-    if stream.clock_went_back:
-        lines.append(f"The clock went back {stream.clock_went_back:,} times; cases are taken in their own order.")
     title = f"Looked at after every case: all false alarms together have a probability of at most {watched.level:g}"
     if watched.signals:
         lines.append(plain_table(SIGNAL_HEADINGS, [signal_row(signal) for signal in watched.signals], title=title))

@@ -1,4 +1,4 @@
-"""Models of users: name, type, shape and range of their inputs, checks of cases, and torch modules as functions.
+"""Models of users: name, type, shape and range of their inputs, checks of cases, and torch modules.
 
 torch is imported only if a module is given.
 """
@@ -7,7 +7,7 @@ import hashlib
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.checks import as_array
+from calibrant.checks import as_array, is_tensor
 from calibrant.errors import InvalidInput, did_you_mean, invalid, one_line
 from calibrant.files import reading
 from calibrant.own_code import load, own_code_at_work
@@ -32,7 +32,6 @@ IMAGES, INPUTS = "images", "inputs"
 IMAGE_SLACK = 1e-3
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _TYPES = ("float32", "float64", "int64", "int32")
-_EXPORT_IT = "Export a model of another kind with export_onnx, and open the file with Decider.load."
 
 
 # -- inputs -----------------------------------------------------------------------------------------------------------
@@ -62,17 +61,13 @@ class InputSpec:
 
     def arrange(self, values: Any) -> NDArray[Any]:
         """Cases of this input as an array (n, ...) of the right type; another shape or kind of numbers is refused."""
-        if hasattr(values, "detach"):  # a torch tensor, perhaps on another device
-            values = values.detach().cpu()
-        _check_rows(self, values)
-        try:
-            array = np.asarray(values)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise self.refuse(type(values).__name__) from error
+        if not isinstance(values, np.ndarray) and not is_tensor(values):
+            self._check_rows(values)
+        array = as_array(f"input {self.name!r}", values)
         if array.dtype.kind not in "iuf" or (self.whole and array.dtype.kind == "f"):
-            raise self.refuse(f"dtype {array.dtype}")
+            raise self._refuse(f"dtype {array.dtype}")
         if array.ndim == 0 or array.shape[1:] != self.shape:
-            raise self.refuse(array.shape)
+            raise self._refuse(array.shape)
         if self.whole and array.size:
             limits = np.iinfo(self.dtype)
             if array.min() < limits.min or array.max() > limits.max:
@@ -80,8 +75,25 @@ class InputSpec:
         with np.errstate(over="ignore"):
             return np.ascontiguousarray(array, dtype=self.dtype)
 
-    def refuse(self, found: object) -> InvalidInput:
-        """The error for what has another type or shape."""
+    def _check_rows(self, values: Any) -> None:
+        """Refuse lists with anything but numbers in the shape of the input, before they become an array.
+
+        NumPy stores every text with the length of the longest: a megabyte of text among a thousand cases takes
+        gigabytes.
+        """
+        level = [values]
+        for size in (None, *self.shape):
+            for row in level:
+                if not isinstance(row, list | tuple):
+                    raise self._refuse(type(row).__name__)
+                if size is not None and len(row) != size:
+                    raise self._refuse(f"a row of {len(row)}")
+            level = list(chain.from_iterable(level))
+        for kind in set(map(type, level)):
+            if kind is bool or not issubclass(kind, int | float | np.number):
+                raise self._refuse(kind.__name__)
+
+    def _refuse(self, found: object) -> InvalidInput:
         numbers = "whole numbers" if self.whole else "numbers"
         return invalid(f"input {self.name!r}", f"be {numbers} in rows of the shape {self.shape_in_words}", found)
 
@@ -103,48 +115,20 @@ class InputSpec:
 
 def arrange(specs: Sequence[InputSpec], given: Any) -> Arrays:
     """Cases for a model as arrays by name, given by name or, for a model with one input, alone; others are refused."""
-    named = _named(specs, given)
-    arrays = {spec.name: spec.arrange(named[spec.name]) for spec in specs}
+    names = [spec.name for spec in specs]
+    if len(names) == 1 and not isinstance(given, Mapping):
+        given = {names[0]: given}
+    if not isinstance(given, Mapping):
+        raise invalid("inputs", f"be given by name ({', '.join(names)})", type(given).__name__)
+    if set(given) != set(names):
+        raise invalid("inputs", f"be given by name ({', '.join(names)})", ", ".join(map(str, given)) or "none")
+    arrays = {spec.name: spec.arrange(given[spec.name]) for spec in specs}
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise invalid("inputs", "have as many cases each", lengths)
     if not next(iter(lengths.values())):
         raise invalid("inputs", "hold at least one case", "none")
     return arrays
-
-
-def _named(specs: Sequence[InputSpec], given: Any) -> Mapping[str, Any]:
-    names = [spec.name for spec in specs]
-    if not isinstance(given, Mapping) and len(names) == 1:
-        return {names[0]: given}
-    known = []
-    if isinstance(given, Mapping):
-        known = list(map(str, given))
-    if set(known) != set(names):
-        raise invalid("inputs", f"be given by name ({', '.join(names)})", ", ".join(known) or type(given).__name__)
-    named: Mapping[str, Any] = given
-    return named
-
-
-def _check_rows(spec: InputSpec, values: Any) -> None:
-    """Refuse lists with anything but numbers in the shape of the input, before they become an array.
-
-    NumPy stores every text with the length of the longest: a megabyte of text among a thousand cases takes gigabytes.
-    """
-    level = [values]
-    for size in (None, *spec.shape):
-        if all(isinstance(row, np.ndarray) or hasattr(row, "detach") for row in level):
-            return  # their types and shapes are checked later
-        for row in level:
-            if not isinstance(row, list | tuple):
-                raise spec.refuse(type(row).__name__)
-            if size is not None and len(row) != size:
-                raise spec.refuse(f"a row of {len(row)}")
-        level = list(chain.from_iterable(level))
-    for kind in set(map(type, level)):
-        numeric = issubclass(kind, int | float | np.number | np.ndarray) or hasattr(kind, "detach")
-        if kind is bool or not numeric:
-            raise spec.refuse(kind.__name__)
 
 
 def read_specs(example: Mapping[str, Any], ranges: Mapping[str, tuple[float, float]] | None) -> tuple[InputSpec, ...]:
@@ -163,12 +147,8 @@ def read_specs(example: Mapping[str, Any], ranges: Mapping[str, tuple[float, flo
         dtype = str(given.dtype).removeprefix("torch.")
         if values.size == 0 or not np.isfinite(values).all():
             raise invalid(f"example of {name!r}", "hold finite numbers", "none or others")
-        limits = known.get(name, _range_of(values))
-        try:
-            low, high = map(float, limits)
-        except (TypeError, ValueError) as error:
-            raise invalid(f"range of input {name!r}", "be two numbers", limits) from error
-        specs.append(InputSpec(name, dtype, tuple(values.shape[1:]), low, high))
+        low, high = known.get(name, _range_of(values))
+        specs.append(InputSpec(name, dtype, tuple(values.shape[1:]), float(low), float(high)))
     return tuple(specs)
 
 
@@ -189,14 +169,10 @@ def read_example(path: str | Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
     """
     with Npz(path) as opened:
         arrays = {name: opened.read(name) for name in opened.names}
-    for name, array in arrays.items():
-        if array.dtype.kind not in "iuf" or array.ndim == 0:
-            raise invalid(f"{path}: {name[:40]}", "hold numbers, one row for each case", f"{array.dtype} {array.shape}")
     if not arrays:
         raise invalid(str(path), "hold an array for each input", "none")
-    for name in (IMAGES, INPUTS):
-        if list(arrays) == [name]:
-            return arrays[name]
+    if list(arrays) in ([IMAGES], [INPUTS]):
+        return next(iter(arrays.values()))
     return arrays
 
 
@@ -254,49 +230,11 @@ def normalised(model: "nn.Module", *, mean: Sequence[float], std: Sequence[float
     return Normalised()
 
 
-class TorchModel:
-    """A classifier in torch as a function of arrays; tried on two cases of an example.
+def with_one_signature(model: "nn.Module", names: Sequence[str], *, by_name: bool) -> "nn.Module":
+    """A module that takes tensors in the order of the names and returns logits in float32 or float64.
 
-    The model returns logits, or an object with `logits`, as Hugging Face's models do.
-
-    Attributes:
-        specs: Its inputs.
-        n_classes: Number of classes.
-        network: A module that takes tensors in the order of the inputs and returns logits (n, K) in float32 or float64.
+    The model may return an object with `logits`, as Hugging Face's models do.
     """
-
-    def __init__(self, model: "nn.Module", example: Any, ranges: Mapping[str, tuple[float, float]] | None) -> None:
-        if not is_module(model):
-            raise invalid("model", "be a torch.nn.Module", type(model).__name__, _EXPORT_IT)
-        tensors = input_names(example)
-        self.specs = read_specs(tensors, ranges)
-        self.network = _with_one_signature(model.eval(), list(tensors), by_name=isinstance(example, Mapping)).eval()
-        try:
-            scores = self._logits(values[:2] for values in tensors.values())
-        except Exception as error:
-            raise InvalidInput(f"model must take its example: {type(error).__name__}: {str(error)[:200]}") from error
-        shape: tuple[int, ...] = tuple(getattr(scores, "shape", ()))
-        if len(shape) != 2 or shape[1] < 2:
-            raise invalid("model", "give logits of shape (cases, classes)", f"{type(scores).__name__} {shape}")
-        self.n_classes = shape[1]
-
-    def __call__(self, arrays: Arrays) -> NDArray[Any]:
-        """The scores of cases, (n, K)."""
-        import torch
-
-        scores = self._logits(torch.from_numpy(arrays[spec.name]) for spec in self.specs)
-        return np.asarray(scores.cpu().numpy())
-
-    def _logits(self, inputs: Iterable["Tensor"]) -> "Tensor":
-        import torch
-
-        device = next((each.device for each in self.network.parameters()), torch.device("cpu"))
-        with torch.no_grad():
-            logits: Tensor = self.network(*(values.to(device) for values in inputs))
-        return logits
-
-
-def _with_one_signature(model: "nn.Module", names: Sequence[str], *, by_name: bool) -> "nn.Module":
     import torch
 
     class Network(torch.nn.Module):
@@ -316,7 +254,7 @@ def _with_one_signature(model: "nn.Module", names: Sequence[str], *, by_name: bo
             result: Tensor = logits
             return result
 
-    return Network()
+    return Network().eval()
 
 
 def input_names(example: Any) -> dict[str, "Tensor"]:

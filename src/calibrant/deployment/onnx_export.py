@@ -4,7 +4,7 @@ import hashlib
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.decisions import Policy, PolicyLike
-from calibrant.deployment.decider import Decider, policy_for
-from calibrant.deployment.networks import INPUTS, Arrays, Score, TorchModel, input_names, is_module, read_specs
+from calibrant.decisions.policy import as_policy
+from calibrant.deployment.networks import (
+    INPUTS,
+    Arrays,
+    input_names,
+    is_module,
+    read_specs,
+    weights_digest,
+    with_one_signature,
+)
 from calibrant.deployment.onnx_file import (
     CONTENTS,
     EMPTY_SEAL,
@@ -132,16 +140,16 @@ def export_onnx(
         raise invalid("path", "end in .onnx", str(path))
     if is_module(model):
         require_libraries()
-        proto, decider, arrays = _of_module(model, example, ranges, policy, class_names)
+        proto, contents, scores, arrays = _of_module(model, example, ranges, policy, class_names)
     else:
-        proto, decider, arrays = _of_estimator(model, example, ranges, policy, class_names)
+        proto, contents, scores, arrays = _of_estimator(model, example, ranges, policy, class_names)
     onnx = library("onnx")
     # Described in its metadata, sealed and compared before it is renamed.
     with atomic_write(target) as temporary:
-        onnx.helper.set_model_props(proto, {CONTENTS: decider.contents.to_text(), SEAL: EMPTY_SEAL})
+        onnx.helper.set_model_props(proto, {CONTENTS: contents.to_text(), SEAL: EMPTY_SEAL})
         onnx.checker.check_model(proto, full_check=True)
         temporary.write_bytes(sealed(proto.SerializeToString()))
-        return compare_onnx(temporary, decider, arrays, named=target, compared=compared)
+        return replace(compare_onnx(temporary, contents, scores, arrays), path=target, compared=compared)
 
 
 def require_libraries() -> None:
@@ -152,26 +160,44 @@ def require_libraries() -> None:
 
 def _of_module(
     model: "nn.Module", example: Any, ranges: Ranges | None, policy: PolicyLike | None, names: Sequence[str] | None
-) -> tuple[Any, Decider, Arrays]:
-    """A torch network with its policy as ONNX, the same in Python, and the cases to compare them on."""
+) -> tuple[Any, Contents, NDArray[Any], Arrays]:
+    """A torch network with its policy as ONNX, what is known about it, and its scores of the cases to compare."""
     import torch
 
     tensors = input_names(example)
     if any(len(values) < 2 for values in tensors.values()):
         raise invalid("example", "hold at least 2 cases", 1)
-    model = model.cpu()
+    specs = read_specs(tensors, ranges)
+    model = model.cpu().eval()
     if all(values.dtype != torch.float64 for values in tensors.values()):
         model = model.float()
-    decider = Decider(model, example=example, policy=policy, class_names=names, ranges=ranges)
-    assert isinstance(decider.score, TorchModel)
-    traced = _trace(decider.score.network, {name: values[:2] for name, values in tensors.items()})
+    network = with_one_signature(model, list(tensors), by_name=isinstance(example, Mapping))
+    scores = _scores(network, list(tensors.values()))
+    applied = _policy_for(scores.shape[1], policy, names)
+    contents = Contents(inputs=specs, network=weights_digest(model), policy=applied)
+    traced = _trace(network, {name: values[:2] for name, values in tensors.items()})
     arrays = {name: values.numpy() for name, values in tensors.items()}
-    return deployable(traced, decider.contents), decider, arrays
+    return deployable(traced, contents), contents, scores, arrays
+
+
+def _scores(network: "nn.Module", inputs: Sequence["Tensor"]) -> NDArray[Any]:
+    """Logits (n, K) of a network."""
+    import torch
+
+    starts = range(0, len(inputs[0]), _BATCH)
+    try:
+        with torch.no_grad():
+            logits = torch.cat([network(*(values[at : at + _BATCH] for values in inputs)) for at in starts])
+    except Exception as error:
+        raise InvalidInput(f"model must take its example: {type(error).__name__}: {str(error)[:200]}") from error
+    if logits.ndim != 2 or logits.shape[1] < 2:
+        raise invalid("model", "give logits of shape (cases, classes)", tuple(logits.shape))
+    return np.asarray(logits.numpy())
 
 
 def _of_estimator(
     estimator: Any, example: Any, ranges: Ranges | None, policy: PolicyLike | None, names: Sequence[str] | None
-) -> tuple[Any, Decider, Arrays]:
+) -> tuple[Any, Contents, NDArray[Any], Arrays]:
     """The same for a fitted scikit-learn classifier or pipeline; its input is called `inputs`."""
     if not callable(getattr(estimator, "predict_proba", None)) or not hasattr(estimator, "classes_"):
         rule = "be a torch.nn.Module or a fitted scikit-learn classifier with predict_proba"
@@ -191,22 +217,25 @@ def _of_estimator(
         inputs=read_specs(arrays, ranges),
         network=hashlib.sha256(proto.graph.SerializeToString(deterministic=True)).hexdigest(),
         kind="probabilities",
-        policy=policy_for(len(estimator.classes_), policy, tuple(map(str, names or estimator.classes_))),
+        policy=_policy_for(len(estimator.classes_), policy, tuple(map(str, names or estimator.classes_))),
     )
-    decider = Decider.of(contents, _estimator_scores(estimator))
-    return deployable(proto, contents, output=1), decider, arrays
+
+    with warnings.catch_warnings():
+        # An estimator that was fitted on a table with named columns warns that an array has none.
+        warnings.simplefilter("ignore")
+        scores = np.asarray(estimator.predict_proba(arrays[INPUTS]))
+    return deployable(proto, contents, output=1), contents, scores, arrays
 
 
-def _estimator_scores(estimator: Any) -> Score:
-    """A scikit-learn classifier as a function of arrays."""
-
-    def score(arrays: Arrays) -> NDArray[Any]:
-        with warnings.catch_warnings():
-            # An estimator that was fitted on a table with named columns warns that an array has none.
-            warnings.simplefilter("ignore")
-            return np.asarray(estimator.predict_proba(arrays[INPUTS]))
-
-    return score
+def _policy_for(n_classes: int, policy: PolicyLike | None, class_names: Sequence[str] | None) -> Policy:
+    """The policy of a model with this many classes; one that automates nothing if none is given."""
+    found = Policy(n_classes) if policy is None else as_policy(policy)
+    if found.n_classes != n_classes:
+        raise invalid("policy", f"be made for the model's {n_classes} classes", f"one for {found.n_classes} classes")
+    found.routing  # noqa: B018 (a rule for sensitivity and specificity is refused)
+    if class_names is None:
+        return found
+    return replace(found, class_names=tuple(class_names))
 
 
 def _convert_estimator(estimator: Any, rows: NDArray[Any]) -> tuple[Any, str]:
@@ -265,31 +294,28 @@ def _trace(module: "nn.Module", example: Mapping[str, "Tensor"]) -> Any:
     return program.model_proto
 
 
-def compare_onnx(
-    path: Path, decider: Decider, arrays: Arrays, *, named: Path | None = None, compared: str = _EXAMPLE
-) -> Exported:
-    """Run a file with onnxruntime and compare it with the same model in Python: first the scores, then the decisions.
+def compare_onnx(path: Path, contents: Contents, in_python: NDArray[Any], arrays: Arrays) -> Exported:
+    """Run a file with onnxruntime and compare it with the model's scores in Python: first the scores, then decisions.
 
     Raises `CheckFailed` if the file computes something else, or automates nothing although the rule does. The cases may
     lie outside the ranges of the inputs; one that the rule would automate and the file does not is a difference.
-    Messages and the result name the path `named`.
     """
-    place, contents = named or path, decider.contents
     policy = contents.policy
-    session = open_session(path.read_bytes(), str(place))
+    session = open_session(path.read_bytes(), "the exported file")
     total = len(next(iter(arrays.values())))
     # The first case alone as well: onnxruntime computes a batch of one differently.
     parts = [slice(0, 1), *(slice(start, start + _BATCH) for start in range(0, total, _BATCH))]
     batches = [{name: values[part] for name, values in arrays.items()} for part in parts]
     outputs = [session.run(output_names(policy), batch) for batch in batches]
     probabilities, predicted, automate, scores, *listed = map(np.concatenate, zip(*outputs, strict=True))
-    in_python = np.concatenate([decider.score(batch) for batch in batches])
-    inside = np.concatenate([_inside(contents, batch) for batch in batches])
+    in_python = np.concatenate([in_python[:1], in_python])
+    inside = np.logical_and.reduce([spec.inside(arrays[spec.name]) for spec in contents.inputs])
+    inside = np.concatenate([inside[:1], inside])
 
     difference = np.abs(probabilities_of(scores, contents.kind) - probabilities_of(in_python, contents.kind))
     largest = float(difference.max())
     if not largest <= _TOLERANCE:
-        raise _disagree(place, f"probabilities differ by up to {largest:.2g} (allowed: {_TOLERANCE:g})")
+        raise _disagree(f"probabilities differ by up to {largest:.2g} (allowed: {_TOLERANCE:g})")
     judged = contents.judge(scores)
     routed = judged.routed
     off = float(np.abs(judged.probabilities - probabilities).max())
@@ -299,11 +325,11 @@ def compare_onnx(
     tied = top[:, -1] - top[:, -2] <= _POLICY_TOLERANCE
     wrong = (automate != (routed.automate & inside)) & ~near & ~tied
     if not off <= _POLICY_TOLERANCE or wrong.any() or ((predicted != routed.predicted) & ~tied).any():
-        raise _disagree(place, f"calibrated probabilities by up to {off:.2g}, decisions in {int(wrong.sum())} cases")
+        raise _disagree(f"calibrated probabilities by up to {off:.2g}, decisions in {int(wrong.sum())} cases")
     if policy.shortlist is not None:
         edge = np.abs(judged.probabilities - policy.shortlist.least).min(axis=1) <= _POLICY_TOLERANCE
         if ((listed[0] != judged.listed).any(axis=1) & inside & ~edge & ~near & ~tied).any():
-            raise _disagree(place, "shortlists differ")
+            raise _disagree("shortlists differ")
     by_rule, by_file = contents.judge(in_python).routed.automate[1:], automate[1:]
     automated = int(by_rule.sum())
     if automated and not by_file.any():
@@ -311,14 +337,10 @@ def compare_onnx(
         if not inside.all():
             why = "the cases lie outside the ranges that it was exported for"
         raise CheckFailed(
-            f"{place} was not written: the rule automates {automated} of {total} cases and the file none: {why}."
+            f"The file was not written: the rule automates {automated} of {total} cases and the file none: {why}."
         )
-    return Exported(place, policy, total, automated, largest, int((by_rule != by_file).sum()), compared)
+    return Exported(path, policy, total, automated, largest, int((by_rule != by_file).sum()))
 
 
-def _inside(contents: Contents, arrays: Arrays) -> NDArray[np.bool_]:
-    return np.asarray(np.logical_and.reduce([spec.inside(arrays[spec.name]) for spec in contents.inputs]))
-
-
-def _disagree(place: Path, what: str) -> CheckFailed:
-    return CheckFailed(f"{place} was not written: ONNX and Python disagree, {what}.")
+def _disagree(what: str) -> CheckFailed:
+    return CheckFailed(f"The file was not written: ONNX and Python disagree, {what}.")

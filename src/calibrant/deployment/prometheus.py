@@ -4,27 +4,26 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 from calibrant.deployment.log import DecisionLog
 from calibrant.deployment.monitor_stream import Stream
-from calibrant.deployment.onnx_file import library
 from calibrant.deployment.signals import Signal
 from calibrant.deployment.watch import watch
 from calibrant.errors import CalibrantError
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# Names the folder in which several processes keep their counts, so that each can show the sums. The library reads it
-# when it is imported. The counts of a process that has ended remain, so that sums never fall.
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-_ROUTES = ("/decisions", "/decisions/{id}", "/labels", "/health", "/metrics", "/review", "other")
 # Upper ends in seconds.
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # The monitor reads the whole log, so it is asked at most this often.
 _WATCH_EVERY_S = 60
 
 
-class Metrics:
+class Metrics(Collector):
     """Counts of requests and decisions, and what is known when the page is read.
 
     Args:
@@ -33,22 +32,21 @@ class Metrics:
     """
 
     def __init__(self, log: DecisionLog | None, waiting: Callable[[], int]) -> None:
-        client = library("prometheus_client", "serve")
-        client.disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._log, self._waiting = log, waiting
         self._signals: tuple[Signal, ...] = ()
         self._watched_at = -math.inf
-        self._registry = client.CollectorRegistry()
-        own = self._registry
-        if FOLDER in os.environ:
-            library("prometheus_client.multiprocess", "serve").MultiProcessCollector(self._registry)
+        self._registry = CollectorRegistry()
+        own: CollectorRegistry | None = self._registry
+        if "PROMETHEUS_MULTIPROC_DIR" in os.environ:  # several workers
+            MultiProcessCollector(self._registry)  # type: ignore[no-untyped-call]
             own = None
         words = "Answered requests by route and status."
-        self._requests = client.Counter("calibrant_requests_total", words, ["route", "status"], registry=own)
+        self._requests = Counter("calibrant_requests_total", words, ["route", "status"], registry=own)
         words = "Time to an answer by route."
-        self._seconds = client.Histogram("calibrant_request_seconds", words, ["route"], registry=own, buckets=_BUCKETS)
+        self._seconds = Histogram("calibrant_request_seconds", words, ["route"], registry=own, buckets=_BUCKETS)
         words = "Decisions that were answered."
-        decisions = client.Counter("calibrant_decisions_total", words, ["decision"], registry=own)
+        decisions = Counter("calibrant_decisions_total", words, ["decision"], registry=own)
         self._automated, self._reviewed = decisions.labels("auto"), decisions.labels("review")
         self._registry.register(self)
 
@@ -57,25 +55,19 @@ class Metrics:
         self._automated.inc(automated)
         self._reviewed.inc(reviewed)
 
-    def count_request(self, method: str, path: str, status: int, seconds: float) -> None:
+    def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count an answered request."""
-        route = path
-        if method == "GET" and path.startswith("/decisions/"):
-            route = "/decisions/{id}"
-        if route not in _ROUTES:
-            route = "other"
         self._requests.labels(route, status).inc()
         self._seconds.labels(route).observe(seconds)
 
     def page(self) -> bytes:
         """The page in the text format of Prometheus."""
-        return bytes(library("prometheus_client", "serve").generate_latest(self._registry))
+        return generate_latest(self._registry)
 
-    def collect(self) -> Iterator[Any]:
+    def collect(self) -> Iterator[Gauge]:
         """What is known now; the library calls this for the page."""
-        gauge = library("prometheus_client.core", "serve").GaugeMetricFamily
         words = "Requests that wait to be decided, in this process."
-        yield gauge("calibrant_waiting_requests", words, self._waiting())
+        yield Gauge("calibrant_waiting_requests", words, self._waiting())
         log = self._log
         if log is None:
             return
@@ -84,19 +76,19 @@ class Metrics:
             last = log.check()
         except CalibrantError:
             up = 0
-        yield gauge("calibrant_log_up", words, up)
+        yield Gauge("calibrant_log_up", words, up)
         if not up:
             return
-        yield gauge("calibrant_log_decisions", "Decisions in the log.", last)
+        yield Gauge("calibrant_log_decisions", "Decisions in the log.", last)
         words = "Time of the last write to the log, in this process."
-        yield gauge("calibrant_log_write_seconds", words, log.write_seconds)
+        yield Gauge("calibrant_log_write_seconds", words, log.write_seconds)
         if time.monotonic() - self._watched_at > _WATCH_EVERY_S:
             self._signals = _watch(log)
             self._watched_at = time.monotonic()
         names = ("test", "group")
-        evidence = gauge("calibrant_monitor_evidence", "log10 of a bet that a promise is broken.", labels=names)
-        alarm = gauge("calibrant_monitor_alarm", "Whether a promise is broken.", labels=names)
-        labels = gauge("calibrant_monitor_labels", "Labelled cases that a promise was tested on.", labels=names)
+        evidence = Gauge("calibrant_monitor_evidence", "log10 of a bet that a promise is broken.", labels=names)
+        alarm = Gauge("calibrant_monitor_alarm", "Whether a promise is broken.", labels=names)
+        labels = Gauge("calibrant_monitor_labels", "Labelled cases that a promise was tested on.", labels=names)
         for signal in self._signals:
             values = [signal.about, signal.group]
             evidence.add_metric(values, signal.evidence)

@@ -11,7 +11,6 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from calibrant.deployment.decision import UnknownId
 from calibrant.deployment.log import DecisionLog
 from calibrant.errors import InvalidInput
 
-PAGE_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'"
 # A case that was given to one reviewer is not given to another for this time.
 _LEASE_S = 300
 _BLOCK = 500
@@ -114,11 +112,3 @@ class Review:
             if path.is_relative_to(folder) and path.suffix.lower() in _PICTURES and path.is_file():
                 return path.read_bytes(), mimetypes.guess_type(path.name)[0] or "image/png"
         raise UnknownId("there is no picture of this case.")
-
-
-ICON = b"GIF89a\1\0\1\0\x80\0\0\0\0\0\0\0\0!\xf9\4\1\0\0\0\0,\0\0\0\0\1\0\1\0\0\2\2D\1\0;"
-
-
-def asset(name: str) -> str:
-    """A file of the page."""
-    return resources.files("calibrant.deployment").joinpath("assets", name).read_text(encoding="utf-8")

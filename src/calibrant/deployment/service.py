@@ -7,16 +7,18 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
+from starlette.requests import Request
 
 from calibrant.checks import whole
 from calibrant.deployment.access import Refused
@@ -26,9 +28,6 @@ from calibrant.deployment.log import DecisionLog
 from calibrant.deployment.prometheus import Metrics
 from calibrant.errors import CalibrantError, InvalidInput, OutputError, one_line
 from calibrant.files import parse_json
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
 
 # Threads that decide: while one waits for the disk or for a large body, others work.
 _THREADS = max(4, os.cpu_count() or 1)
@@ -45,7 +44,16 @@ BODY_S = 20
 _KEY = re.compile(rb'"\s*:')
 _Body = TypeVar("_Body", bound=BaseModel)
 _T = TypeVar("_T")
-_Request = tuple[bytes, asyncio.Future[bytes]]
+
+
+@dataclass
+class _Request:
+    """A body with cases, what the network said about them, and the answer."""
+
+    content: bytes
+    future: asyncio.Future[bytes]
+    scored: Scored | None = None
+    answer: bytes | Exception = b""
 
 
 class Service:
@@ -77,10 +85,10 @@ class Service:
 
     async def decide(self, content: bytes) -> bytes:
         """Decide about the cases in a body; returns the answer as JSON."""
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiting.append((content, answer))
+        request = _Request(content, asyncio.get_running_loop().create_future())
+        self._waiting.append(request)
         self._hand_over()
-        return await answer
+        return await request.future
 
     def label(self, content: bytes) -> dict[str, int]:
         """Keep the labels in a body."""
@@ -96,7 +104,7 @@ class Service:
         logged = self.log.find(id)
         if logged is None:
             raise UnknownId(f"id {one_line(repr(id), most=100)} was never decided in this log.")
-        return self.decider.to_dict(logged)
+        return logged.to_dict(self.decider.class_names)
 
     def health(self) -> dict[str, Any]:
         """Whether the service can decide and its log can be written."""
@@ -117,55 +125,81 @@ class Service:
     def _hand_over(self) -> None:
         """Give waiting requests to idle threads; the event loop calls it, so that no lock is needed."""
         while self._waiting and self._idle:
+            try:
+                request = self._waiting.popleft()
+            except IndexError:
+                return  # a thread has just taken it
             # The thread that worked last: the caches of its core still hold the model. A pool takes its threads in
             # turn, which costs more for a request of one case.
-            self._idle.pop().put(self._waiting.popleft())
+            self._idle.pop().put(request)
 
     def _work(self, mailbox: "SimpleQueue[_Request]") -> None:
         """Answer the requests in a mailbox, each with further ones that wait while little time has passed."""
         while True:
             requests = [mailbox.get()]
-            scored = [self._score(requests[0][0])]
+            self._score(requests[0])
             ends = time.perf_counter() + _TOGETHER_S
             with suppress(IndexError):  # no other one waits
                 while len(requests) < _MOST_TOGETHER and time.perf_counter() < ends:
                     requests.append(self._waiting.popleft())
-                    scored.append(self._score(requests[-1][0]))
-            answers: list[bytes | Exception]
+                    self._score(requests[-1])
             try:
-                answers = self._decide(scored)
+                self._decide([request for request in requests if request.scored is not None])
             except Exception as error:  # noqa: BLE001 (the clients get it, and this thread goes on)
-                answers = [error for _ in requests]
-            unwritten = next((answer for answer in answers if isinstance(answer, OutputError)), None)
+                for request in requests:
+                    request.answer = request.answer or error
+            unwritten = [request.answer for request in requests if isinstance(request.answer, OutputError)]
             # Whoever waits behind them would wait as long for the same answer.
             with suppress(IndexError):
-                while unwritten is not None:
+                while unwritten:
                     requests.append(self._waiting.popleft())
-                    answers.append(unwritten)
+                    requests[-1].answer = unwritten[0]
             with suppress(RuntimeError):  # the loop was closed, so nobody waits for an answer
-                requests[0][1].get_loop().call_soon_threadsafe(self._deliver, mailbox, requests, answers)
+                requests[0].future.get_loop().call_soon_threadsafe(self._deliver, mailbox, requests)
 
-    def _deliver(
-        self, mailbox: "SimpleQueue[_Request]", requests: Sequence[_Request], answers: Sequence[bytes | Exception]
-    ) -> None:
+    def _deliver(self, mailbox: "SimpleQueue[_Request]", requests: Sequence[_Request]) -> None:
         self._idle.append(mailbox)
         self._hand_over()
-        for (_, future), answer in zip(requests, answers, strict=True):
-            if future.done():
+        for request in requests:
+            if request.future.done():
                 continue  # the client has gone
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
+            if isinstance(request.answer, Exception):
+                request.future.set_exception(request.answer)
             else:
-                future.set_result(answer)
+                request.future.set_result(request.answer)
 
-    def _score(self, content: bytes) -> Scored | Exception:
+    def _score(self, request: _Request) -> None:
         try:
-            self._check_parts(content)
-            cases = read_body(content, CasesBody)
+            self._check_parts(request.content)
+            cases = read_body(request.content, CasesBody)
             self._check_number(cases.inputs)
-            return self.decider.scored(**dict(cases))
+            request.scored = self.decider.scored(**dict(cases))
         except Exception as error:  # noqa: BLE001 (the client gets it)
-            return error
+            request.answer = error
+
+    def _decide(self, requests: Sequence[_Request]) -> None:
+        if not requests:
+            return
+        try:
+            outcomes = self.decider.decide_all([request.scored for request in requests if request.scored])
+        except Exception as error:  # noqa: BLE001 (the client gets it)
+            requests[0].answer = error
+            if len(requests) > 1:
+                # One of them may be the cause, and the others must not suffer.
+                for request in requests:
+                    self._decide([request])
+            return
+        for request, outcome in zip(requests, outcomes, strict=True):
+            if isinstance(outcome, CalibrantError):
+                request.answer = outcome
+            else:
+                request.answer = self._answer(outcome)
+
+    def _answer(self, decisions: Sequence[Decision]) -> bytes:
+        automated = sum(decision.automate for decision in decisions)
+        self.metrics.count_decisions(automated, len(decisions) - automated)
+        shown = [decision.to_dict(self.decider.class_names) for decision in decisions]
+        return json.dumps({**self.versions, "decisions": shown}, separators=(",", ":")).encode()
 
     def _check_parts(self, content: bytes) -> None:
         """Refuse a body with many more lists, objects or names than its cases can have.
@@ -182,36 +216,9 @@ class Service:
             if isinstance(rows, list) and len(rows) > self.most_cases:
                 raise _too_large(f"a request must hold at most {self.most_cases:,} cases, got {len(rows):,}.")
 
-    def _decide(self, scored: Sequence[Scored | Exception]) -> list[bytes | Exception]:
-        batches = [each for each in scored if isinstance(each, Scored)]
-        decided: Iterator[list[Decision] | CalibrantError] = iter(())
-        try:
-            if batches:
-                decided = iter(self.decider.decide_all(batches))
-        except Exception as error:  # noqa: BLE001 (the client gets it)
-            if len(scored) == 1:
-                return [error]
-            # One of them may be the cause, and the others must not suffer.
-            return [self._decide([each])[0] for each in scored]
-        answers: list[bytes | Exception] = []
-        for each in scored:
-            outcome: Any = each
-            if isinstance(each, Scored):
-                outcome = next(decided)
-            if not isinstance(outcome, Exception):
-                outcome = self._answer(outcome)
-            answers.append(outcome)
-        return answers
-
-    def _answer(self, decisions: Sequence[Decision]) -> bytes:
-        automated = sum(decision.automate for decision in decisions)
-        self.metrics.count_decisions(automated, len(decisions) - automated)
-        shown = [self.decider.to_dict(decision) for decision in decisions]
-        return json.dumps({**self.versions, "decisions": shown}, separators=(",", ":")).encode()
-
     # -- bodies ---------------------------------------------------------------------------------------------------
 
-    async def with_body(self, request: "Request", handle: Callable[[bytes], Awaitable[_T]]) -> _T:
+    async def with_body(self, request: Request, handle: Callable[[bytes], Awaitable[_T]]) -> _T:
         """Read a body and answer it. Its length and time are limited; large ones are answered a few at a time."""
         parts: list[bytes] = []
         size = held = 0

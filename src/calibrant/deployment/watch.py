@@ -1,6 +1,5 @@
 """`watch`: does the promise of a rule still hold, and do its cases still look like the calibration cases?"""
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,7 +8,6 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction
 from calibrant.decisions import BinaryRule, Policy, RoutingRule
-from calibrant.decisions.bounds import cases_at_rate
 from calibrant.decisions.multilabel import LabelCases, MultiLabel
 from calibrant.deployment.betting import labels_to_notice
 from calibrant.deployment.monitor_stream import Stream
@@ -43,8 +41,6 @@ class Watched(Displayed):
         labels_to_notice: Number of labels that show, in 9 of 10 streams, that errors are twice as frequent as promised,
             if they were so from the first label on; None without a promise.
         labels_to_notice_from_now: The same if errors become so now: a change after many good labels takes longer.
-        labels_to_refit: About how many labelled cases a new rule takes, if the model is as good on them as it was on
-            the calibration cases; None if that is not known.
         described: Groups of `groups` without a promise of their own. They are not tested and never raise an alarm.
         labelling: Whether the labelled cases look like the unlabelled ones in confidence; None if that cannot be seen,
             or if the rule was chosen on clusters.
@@ -56,7 +52,6 @@ class Watched(Displayed):
     signals: tuple[Signal, ...]
     labels_to_notice: int | None
     labels_to_notice_from_now: int | None
-    labels_to_refit: int | None
     described: tuple[GroupShare, ...] = ()
     labelling: Labelling | None = None
 
@@ -90,8 +85,10 @@ class Watched(Displayed):
             return 0
         return int(self.stream.labelled[self.since - 1 :].sum())
 
-    def place(self, case: int) -> dict[str, Any]:
-        """Number, id and time of a case, as far as they are known."""
+    def place(self, case: int | None) -> dict[str, Any] | None:
+        """Number, id and time of a case, as far as they are known; None of none."""
+        if case is None:
+            return None
         place: dict[str, Any] = {"case": case, "id": None, "time": None}
         for name, column in (("id", self.stream.ids), ("time", self.stream.times)):
             if column is not None:
@@ -107,7 +104,9 @@ class Watched(Displayed):
         """Plain JSON values."""
         automated = self.stream.automate
         signals = [signal.to_dict(curves=curves) for signal in self.signals]
-        content = {
+        for signal in signals:
+            signal |= {"alarm": self.place(signal["alarm"]), "since": self.place(signal["since"])}
+        return {
             "format": "calibrant-monitor",
             "version": 1,
             "level": self.level,
@@ -118,22 +117,15 @@ class Watched(Displayed):
             "labelled": int(self.stream.labelled.sum()),
             "labelled_automated": int((automated & self.stream.labelled).sum()),
             "left_out": self.stream.left_out,
-            "clock_went_back": self.stream.clock_went_back,
             "groups": self.groups,
             "described": [asdict(share) for share in self.described],
             "labelling": self.labelling and asdict(self.labelling),
             "signals": signals,
-            "since": self.since,
+            "since": self.place(self.since),
             "labelled_since": self.labelled_since,
             "labels_to_notice": self.labels_to_notice,
             "labels_to_notice_from_now": self.labels_to_notice_from_now,
-            "labels_to_refit": self.labels_to_refit,
         }
-        for part in (content, *signals):
-            for name in ("alarm", "since"):
-                if isinstance(part.get(name), int) and not isinstance(part[name], bool):
-                    part[name] = self.place(part[name])
-        return content
 
 
 def watch(
@@ -197,8 +189,7 @@ def watch(
             labelling = compare_labelled(stream.confidence[eligible], order[eligible], seed=seed)
     if reference is not None:
         signals += _compare(stream, reference, part, seed)
-    numbers = to_notice, from_now, _labels_to_refit(rule)
-    return Watched(stream, level, groups, tuple(signals), *numbers, tuple(described), labelling)
+    return Watched(stream, level, groups, tuple(signals), to_notice, from_now, tuple(described), labelling)
 
 
 def watch_labels(rules: MultiLabel, cases: LabelCases, *, level: float = 0.05) -> dict[str, Watched]:
@@ -394,16 +385,3 @@ def _compare(stream: Stream, reference: Predictions, level: float, seed: int) ->
 def _first_of_each(names: NDArray[Any]) -> NDArray[np.int64]:
     """Places of the first case of each cluster."""
     return np.sort(np.unique(names, return_index=True)[1])
-
-
-def _labels_to_refit(rule: RoutingRule | BinaryRule) -> int | None:
-    if isinstance(rule, BinaryRule):
-        return None
-    evidence, target = rule.evidence, rule.target_accuracy
-    if evidence is None or target is None or rule.confidence is None or not evidence.automated:
-        return None
-    # Half of the error probability is spent at the threshold that is safe for a calibrated model.
-    automated = cases_at_rate(evidence.errors / evidence.automated, target, (1.0 - rule.confidence) / 2.0)
-    if automated is None:
-        return None
-    return math.ceil(automated * evidence.cases / evidence.automated)
