@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
+from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import Policy, RoutingRule, choose_threshold, sample_by_weights
 
 
@@ -103,6 +104,18 @@ def test_predictions_of_a_run_put_the_rule_into_the_run(calibrant, tmp_path):
     assert calibrant("route", "fit", tmp_path / "predictions" / "val.npz")[0] == 0
     assert [path.name for path in tmp_path.rglob("policy.json")] == ["policy.json"]
     assert (tmp_path / "policy.json").is_file()
+
+
+def test_a_rule_beside_a_run_still_takes_the_calibrator_of_the_run(calibrant, tmp_path):
+    (tmp_path / "predictions").mkdir()
+    (tmp_path / "recipe.toml").touch()
+    draw(3000, seed=0).save(tmp_path / "predictions" / "val.npz")
+    scaling = TemperatureScaling().fit(draw(500, seed=1))
+    Policy(3, calibrator=scaling).save(tmp_path / "policy.json")
+    assert calibrant("route", "fit", tmp_path, "--target-accuracy", 0.95, "--out", tmp_path / "other.json")[0] == 0
+    assert Policy.load(tmp_path / "other.json").calibrator.temperature_ == scaling.temperature_
+    code, _, err = calibrant("route", "fit", tmp_path, "--policy", tmp_path / "missing.json")
+    assert (code, "missing.json" in err) == (2, True)
 
 
 def test_check_fails_with_one(calibrant, val, tmp_path):

@@ -84,7 +84,7 @@ def fit(
     from calibrant.decisions import Policy
     from calibrant.decisions.risk_coverage import coverage_table
     from calibrant.decisions.weights import note_weights
-    from calibrant.runs import load_predictions, policy_path, source_path
+    from calibrant.runs import is_run, load_predictions, policy_path, source_path
 
     path = source_path(source, "val")
     target = out or policy_path(path)
@@ -100,10 +100,14 @@ def fit(
         start = start.with_calibrator(make_calibrator(method).fit(some))
         if score is not None or given.kind == "score":
             fitting, search = start.calibrate(some), "split"
-    elif not raw and (policy or target).is_file():
-        kept = Policy.load(policy or target).with_rule(None)
-        if kept.calibrator is not None:
-            start, reused = kept, policy or target
+    elif not raw:
+        used = policy or target
+        if policy is None and not target.is_file() and is_run(source):
+            used = policy_path(path)
+        if policy is not None or used.is_file():
+            kept = Policy.load(used).with_rule(None)
+            if kept.calibrator is not None:
+                start, reused = kept, used
     with _refused_by(reused):
         calibrated = start.calibrate(start.unseen(given))
     replaced = _replaced(target)
