@@ -135,7 +135,9 @@ def findings(groups: Groups) -> list[Finding]:
         found["pruning"] += _pruning(place, by_label)
     parts = [*_chosen(found["huber"], _HUBER), *_chosen(found["pruning"], _PRUNING)]
     plans = all_plans(groups)
-    resolutions = _chosen([each for each in plans if each.kind == "resolution"], _RESOLUTIONS)
+    # What `train --budget` does; smaller images alone are in the tables of all plans.
+    budgets = [each for each in plans if each.kind == "resolution" and "optimiser.nesterov" in each.ours[0].changes]
+    resolutions = _chosen(budgets, _RESOLUTIONS)
     others = [*_chosen([each for each in plans if each.kind == "plan"], _PLANS), *parts]
     return resolutions + _chosen(found["default"], _ROWS - len(others) - len(resolutions)) + others
 

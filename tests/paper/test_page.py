@@ -163,7 +163,7 @@ def resized(record, *, epochs):
     recipe["schedule"] = {**recipe["schedule"], "resolution": [[24, 0.6]]}
     share = 0.6 * 9 / 16 + 0.4
     samples = 1000 * epochs // 160
-    changes = {**record.changes, "schedule.resolution": [[24, 0.6]], "epochs": epochs}
+    changes = {**record.changes, "schedule.resolution": [[24, 0.6]], "epochs": epochs, "optimiser.nesterov": True}
     costs = {"samples_seen": samples, "samples_full": samples, "flops": share * samples, "flops_full": float(samples)}
     return record.model_copy(update={"recipe": recipe, "changes": changes, **costs})
 

@@ -93,6 +93,9 @@ class SeedPool:
         first, second = self.of_one_run(ours), self.of_one_run(theirs)
         if first is None or second is None:
             return None
+        if len(ours) == len(theirs) == 1 and self._all_degrees < _DEGREES_OF_OTHERS:
+            # Two other runs say next to nothing: the interval would be 13 standard errors wide.
+            return None
         variance, degrees = satterthwaite([(first[0] / len(ours), first[1]), (second[0] / len(theirs), second[1])])
         own = len(ours) + len(theirs) - 2
         # Both variances may rest on the same other runs.
