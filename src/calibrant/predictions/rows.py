@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
 from tempfile import TemporaryFile
 from typing import IO, Any, Literal, Self, TypeVar
 
@@ -41,13 +40,16 @@ _MOST_DECIMALS = 9
 # Entries of a chunk. Half a million float64 are 4 MB: a chunk and its temporaries stay in the processor's cache, and
 # memory beyond the input stays far below 50 MB for any number of classes.
 CHUNK_ENTRIES = 2**19
+# Entries of a block, which stays in the cache of one core from one pass over it to the next. With few classes most steps
+# make a temporary array, so chunks are blocks: an array reuses the memory of the one before, without page faults.
+_BLOCK = 2**16
 # Up to this many classes, and from this many rows on, sweeps over whole columns are faster than NumPy's reductions
 # along short rows: four times as fast for ten classes and 8,192 rows.
 FEW_CLASSES = 32
 _ROWS_TO_SWEEP = 512
 _MOST_THREADS = 4
-# A thread pays off from about this many chunks of half a millisecond: on a busy machine it starts late.
-_CHUNKS_PER_THREAD = 8
+# A thread pays off from about so many entries, which take 4 milliseconds: on a busy machine it starts late.
+ENTRIES_PER_THREAD = 2**22
 
 # The smallest number that each precision can hold. It replaces a probability of 0 if its logarithm is needed.
 _SMALLEST: dict[Precision, float] = {"float16": 6e-8, "bfloat16": 1e-38, "float32": 1e-45, "float64": 5e-324}
@@ -241,12 +243,12 @@ class Rows:
         return self
 
 
-def share(one: Callable[[slice], _Result], parts: Sequence[slice]) -> list[_Result]:
-    """Call `one` for every part, in a few threads if there are many parts, and return the results in order.
+def share(one: Callable[[slice], _Result], parts: Sequence[slice], entries: int) -> list[_Result]:
+    """Call `one` for every part, in a few threads if there are many entries, and return the results in order.
 
     If calls fail, the error of the first part in order is raised, whichever thread met it first.
     """
-    threads = min(len(parts) // _CHUNKS_PER_THREAD, _MOST_THREADS)
+    threads = min(entries // ENTRIES_PER_THREAD, _MOST_THREADS)
     if threads > 1:
         threads = min(threads, _available_threads())
     if threads <= 1:
@@ -266,8 +268,11 @@ def _available_threads() -> int:
 
 
 def chunks(rows: int, classes: int) -> Iterator[slice]:
-    """Yield slices of about `CHUNK_ENTRIES` entries that cover all rows in order."""
-    step = max(1, CHUNK_ENTRIES // classes)
+    """Yield slices of about `CHUNK_ENTRIES` entries, fewer with few classes, that cover all rows in order."""
+    entries = CHUNK_ENTRIES
+    if classes <= FEW_CLASSES:
+        entries = _BLOCK
+    step = max(1, entries // classes)
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
 
@@ -290,7 +295,7 @@ def check_rows(scores: "NDArray[Any] | OnDisk", targets: NDArray[np.int64], kind
     def one(part: slice) -> None:
         found.fill(part, read_chunk(load_chunk(scores, part), targets, kind, precision, part))
 
-    share(one, list(chunks(rows, classes)))
+    share(one, list(chunks(rows, classes)), rows * classes)
     return found.frozen()
 
 
@@ -337,11 +342,18 @@ def _top_and_sum(chunk: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArr
     """
     bits = chunk.view(f"u{chunk.itemsize}")
     columns = _columns(bits)
-    top, predicted = _top(bits, columns)
-    if columns is None:
-        return top, predicted, np.einsum("ij->i", chunk)
-    with np.errstate(invalid="ignore", over="ignore"):
-        return top, predicted, columns.view(chunk.dtype).sum(axis=0)
+    if columns is not None:
+        with np.errstate(invalid="ignore", over="ignore"):
+            return *_top(bits, columns), columns.view(chunk.dtype).sum(axis=0)
+    if chunk.size <= _BLOCK:
+        return *_top(bits, None), np.einsum("ij->i", chunk)
+    predicted, total = np.empty(len(chunk), dtype=np.intp), np.empty(len(chunk), dtype=chunk.dtype)
+    step = max(1, _BLOCK // chunk.shape[1])
+    for start in range(0, len(chunk), step):
+        block = slice(start, start + step)
+        bits[block].argmax(axis=1, out=predicted[block])
+        np.einsum("ij->i", chunk[block], out=total[block])
+    return _pick(bits, predicted), predicted, total
 
 
 def read_logits(
@@ -379,12 +391,10 @@ def _top(chunk: NDArray[Any], columns: NDArray[Any] | None) -> tuple[NDArray[Any
         predicted = chunk.argmax(axis=1)
         return _pick(chunk, predicted), predicted
     top = columns.max(axis=0)
-    # The index of the first class that has it is the number of classes before it. Summing bytes is faster than masked
-    # writes, because the processor cannot predict which class wins.
-    missed = columns[:-1] != top
-    for so_far, here in pairwise(missed):
-        np.logical_and(here, so_far, out=here)
-    return top, missed.view(np.uint8).sum(axis=0, dtype=np.uint8)
+    # Of the classes that have it, the first counts most. In bytes this is much faster than `argmax` along columns.
+    classes = len(columns)
+    descending = np.arange(classes, 0, -1, dtype=np.uint8)[:, None]
+    return top, classes - ((columns == top) * descending).max(axis=0)
 
 
 def _pick(chunk: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
