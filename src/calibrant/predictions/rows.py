@@ -40,8 +40,8 @@ _MOST_DECIMALS = 9
 # Entries of a chunk. Half a million float64 are 4 MB: a chunk and its temporaries stay in the processor's cache, and
 # memory beyond the input stays far below 50 MB for any number of classes.
 CHUNK_ENTRIES = 2**19
-# Entries of a block, which stays in the cache of one core from one pass over it to the next. With few classes most steps
-# make a temporary array, so chunks are blocks: an array reuses the memory of the one before, without page faults.
+# Entries of a block, which stays in the cache of one core from one pass over it to the next. With few classes most
+# steps make a temporary array, so chunks are blocks: an array reuses the memory of the last one, without page faults.
 _BLOCK = 2**16
 # Up to this many classes, and from this many rows on, sweeps over whole columns are faster than NumPy's reductions
 # along short rows: four times as fast for ten classes and 8,192 rows.
