@@ -30,6 +30,7 @@ from calibrant.predictions.rows import (
     chunks,
     probabilities_of,
     read_chunk,
+    read_probabilities,
 )
 
 with importing("a meter", "torchmetrics", "train"):
@@ -41,8 +42,6 @@ _PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float32: "float32",
     torch.float64: "float64",
 }
-# For a metric without bins.
-_NO_EDGES = np.empty(0)
 
 
 class Meter(Metric):
@@ -149,7 +148,7 @@ class Meter(Metric):
             super().__setattr__(name, value)
 
     def _add_host_batch(self, batch: "_HostBatch") -> None:
-        """Add a batch on the CPU that was checked."""
+        """Add a batch on the CPU; nothing of it if one of its scores breaks a rule."""
         raise NotImplementedError
 
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
@@ -162,14 +161,12 @@ class Meter(Metric):
 
 @dataclass
 class _HostBatch:
-    """A batch on the CPU that was checked, and what the check computed."""
+    """A batch on the CPU. Its scores are checked when `tops` or `rows` reads them, before anything is added."""
 
     kind: Kind
     scores: NDArray[Any]
     targets: NDArray[np.int64]
-    rows: Rows
     precision: Precision
-    """Of the confidences: that of given probabilities, or float64 if a softmax computed them."""
     weights: Floats | None
 
     @property
@@ -179,14 +176,39 @@ class _HostBatch:
             return len(self.targets)
         return float(self.weights.sum())
 
-    def chunks(self, edges: Floats) -> Iterator[Chunk]:
+    def tops(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Confidence and prediction of each row."""
+        if self.kind == "probabilities" and self.scores.size <= CHUNK_ENTRIES:
+            return read_probabilities(self.scores, self.precision, 0)
+        rows = self.rows()
+        return rows.confidence, rows.predicted
+
+    def rows(self) -> Rows:
+        """The same and the NLL."""
+        if self.scores.size > CHUNK_ENTRIES:
+            return check_rows(self.scores, self.targets, self.kind, self.precision)
+        return read_chunk(self.scores, self.targets, self.kind, self.precision, slice(0, len(self.targets)))
+
+    def edges(self, n_bins: int) -> Floats:
+        """Edges of bins in the precision of the confidences."""
+        return bin_edges(n_bins, self.confidence_precision)
+
+    @property
+    def confidence_precision(self) -> Precision:
+        """That of given probabilities, or float64 if a softmax computed them."""
+        if self.kind == "logits":
+            return "float64"
+        return self.precision
+
+    def chunks(self, n_bins: int = 1) -> Iterator[Chunk]:
         """Chunks of rows as metrics read them."""
+        rows, edges = self.rows(), self.edges(n_bins)
         for part in chunks(*self.scores.shape):
             weights = None
             if self.weights is not None:
                 weights = self.weights[part]
             probabilities = probabilities_of(self.scores[part], self.kind)
-            yield Chunk(probabilities, self.targets[part], self.rows.subset(part), edges, weights)
+            yield Chunk(probabilities, self.targets[part], rows.subset(part), edges, weights)
 
 
 def _add(state: Tensor, added: Any) -> None:
@@ -235,13 +257,12 @@ class CalibrationError(Meter):
         self._add_bins(*accumulate_bins(confidence, correct, self.n_bins, weights))
 
     def _add_host_batch(self, batch: _HostBatch) -> None:
-        rows = batch.rows
-        self._add_tops(rows.confidence, rows.predicted == batch.targets, batch.precision, batch.weights)
+        confidence, predicted = batch.tops()
+        self._add_tops(confidence, predicted == batch.targets, batch.weights, batch.edges(self.n_bins))
 
     def _add_tops(
-        self, confidence: NDArray[Any], correct: NDArray[np.bool_], precision: Precision, weights: Floats | None
+        self, confidence: NDArray[Any], correct: NDArray[np.bool_], weights: Floats | None, edges: Floats
     ) -> None:
-        edges = bin_edges(self.n_bins, precision)
         counts, sums, *_ = wrong_and_right_sums(confidence, correct, edges, weights)
         right = counts[1::2]
         _add(self.counts, counts[::2] + right)
@@ -293,16 +314,13 @@ class ConfidentSetMeter(CalibrationError):
         self._set_apart(f"above_{self.threshold!r}")
 
     def _add_host_batch(self, batch: _HostBatch) -> None:
-        _add(self.rows, batch.size)
-        super()._add_host_batch(batch)
-
-    def _add_tops(
-        self, confidence: NDArray[Any], correct: NDArray[np.bool_], precision: Precision, weights: Floats | None
-    ) -> None:
-        inside = confidence >= rounded(np.asarray([self.threshold]), precision)
+        confidence, predicted = batch.tops()
+        inside = confidence >= rounded(np.asarray([self.threshold]), batch.confidence_precision)
+        correct, weights = predicted == batch.targets, batch.weights
         if weights is not None:
             weights = weights[inside]
-        super()._add_tops(confidence[inside], correct[inside], precision, weights)
+        self._add_tops(confidence[inside], correct[inside], weights, batch.edges(self.n_bins))
+        _add(self.rows, batch.size)
 
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         confidence, correct = read_batch(scores, targets, self.kind)
@@ -346,7 +364,7 @@ class ClasswiseCalibrationError(Meter):
         super().update(scores, targets, weights)
 
     def _add_host_batch(self, batch: _HostBatch) -> None:
-        for chunk in batch.chunks(bin_edges(self.n_bins, batch.precision)):
+        for chunk in batch.chunks(self.n_bins):
             _add(self.gap_sums, class_gaps(chunk))
         _add(self.rows, batch.size)
 
@@ -383,7 +401,7 @@ class NegativeLogLikelihood(_MeanOfRows):
     """Mean of minus the log probability of the target, in nats; arguments as for `Meter`."""
 
     def _add_host_batch(self, batch: _HostBatch) -> None:
-        _add(self.total, weighted_sum(batch.rows.nll, batch.weights))
+        _add(self.total, weighted_sum(batch.rows().nll, batch.weights))
         _add(self.rows, batch.size)
 
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
@@ -404,7 +422,7 @@ class BrierScore(_MeanOfRows):
     """Mean over rows of the squared distance to the one-hot target, summed over classes; arguments as for `Meter`."""
 
     def _add_host_batch(self, batch: _HostBatch) -> None:
-        for chunk in batch.chunks(_NO_EDGES):
+        for chunk in batch.chunks():
             _add(self.total, weighted_sum(squared_distance(chunk), chunk.weights))
         _add(self.rows, batch.size)
 
@@ -499,7 +517,7 @@ def _as_rows(scores: torch.Size, targets: torch.Size, kind: Kind) -> str:
 
 
 def _read_host_batch(scores: Tensor, targets: Tensor, weights: Tensor | None, kind: Kind) -> _HostBatch:
-    """Read a batch on the CPU; one that breaks a rule is refused."""
+    """Read a batch on the CPU; bad labels and weights are refused."""
     own_weights = None
     if weights is not None:
         if not _fine_weights(weights).all():
@@ -512,13 +530,7 @@ def _read_host_batch(scores: Tensor, targets: Tensor, weights: Tensor | None, ki
     # Seen without its sign, a negative number is a very large one.
     if np.maximum.reduce(classes.view(np.uint64)) >= values.shape[1]:
         labels("targets", classes, n_classes=values.shape[1])
-    if values.size > CHUNK_ENTRIES:
-        rows = check_rows(values, classes, kind, precision)
-    else:
-        rows = read_chunk(values, classes, kind, precision, slice(0, len(values)))
-    if kind == "logits":
-        precision = "float64"
-    return _HostBatch(kind, values, classes, rows, precision, own_weights)
+    return _HostBatch(kind, values, classes, precision, own_weights)
 
 
 def bad_rows(scores: Tensor, targets: Tensor, kind: Kind) -> Tensor:

@@ -37,12 +37,11 @@ _SUM_SLACK = 1.0 + 1e-6
 _ROUNDED = 0.05
 # Numbers with more decimals are not rounded in a way that matters for sums.
 _MOST_DECIMALS = 9
-# Entries of a chunk. Half a million float64 are 4 MB: a chunk and its temporaries stay in the processor's cache, and
-# memory beyond the input stays far below 50 MB for any number of classes.
+# Bytes of a chunk in float64. It stays in the cache of one core from one pass over it to the next, and its temporary
+# arrays reuse the memory of the last chunk's: with larger ones, page faults took more time than the computation.
+_CHUNK = 2**20
+# Entries of probabilities that are checked at once. A check has few steps, so small chunks cost more than they save.
 CHUNK_ENTRIES = 2**19
-# Entries of a block, which stays in the cache of one core from one pass over it to the next. With few classes most
-# steps make a temporary array, so chunks are blocks: an array reuses the memory of the last one, without page faults.
-_BLOCK = 2**16
 # Up to this many classes, and from this many rows on, sweeps over whole columns are faster than NumPy's reductions
 # along short rows: four times as fast for ten classes and 8,192 rows.
 FEW_CLASSES = 32
@@ -268,11 +267,13 @@ def _available_threads() -> int:
 
 
 def chunks(rows: int, classes: int) -> Iterator[slice]:
-    """Yield slices of about `CHUNK_ENTRIES` entries, fewer with few classes, that cover all rows in order."""
-    entries = CHUNK_ENTRIES
-    if classes <= FEW_CLASSES:
-        entries = _BLOCK
-    step = max(1, entries // classes)
+    """Yield slices of rows that stay in the cache and cover all rows in order."""
+    entries = classes + 10  # a row has about ten numbers besides its scores
+    return _slices(rows, _CHUNK // (8 * entries))
+
+
+def _slices(rows: int, step: int) -> Iterator[slice]:
+    step = max(1, step)
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
 
@@ -295,7 +296,10 @@ def check_rows(scores: "NDArray[Any] | OnDisk", targets: NDArray[np.int64], kind
     def one(part: slice) -> None:
         found.fill(part, read_chunk(load_chunk(scores, part), targets, kind, precision, part))
 
-    share(one, list(chunks(rows, classes)), rows * classes)
+    parts = chunks(rows, classes)
+    if kind == "probabilities" and classes > FEW_CLASSES:
+        parts = _slices(rows, CHUNK_ENTRIES // classes)
+    share(one, list(parts), rows * classes)
     return found.frozen()
 
 
@@ -345,12 +349,10 @@ def _top_and_sum(chunk: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArr
     if columns is not None:
         with np.errstate(invalid="ignore", over="ignore"):
             return *_top(bits, columns), columns.view(chunk.dtype).sum(axis=0)
-    if chunk.size <= _BLOCK:
+    if chunk.nbytes <= _CHUNK:
         return *_top(bits, None), np.einsum("ij->i", chunk)
     predicted, total = np.empty(len(chunk), dtype=np.intp), np.empty(len(chunk), dtype=chunk.dtype)
-    step = max(1, _BLOCK // chunk.shape[1])
-    for start in range(0, len(chunk), step):
-        block = slice(start, start + step)
+    for block in chunks(*chunk.shape):
         bits[block].argmax(axis=1, out=predicted[block])
         np.einsum("ij->i", chunk[block], out=total[block])
     return _pick(bits, predicted), predicted, total
