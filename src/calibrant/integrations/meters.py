@@ -166,7 +166,7 @@ class _HostBatch:
     kind: Kind
     scores: NDArray[Any]
     targets: NDArray[np.int64]
-    precision: Precision
+    precision: Precision  # of confidences: that of given probabilities, or float64 if a softmax computes them
     weights: Floats | None
 
     @property
@@ -189,20 +189,9 @@ class _HostBatch:
             return check_rows(self.scores, self.targets, self.kind, self.precision)
         return read_chunk(self.scores, self.targets, self.kind, self.precision, slice(0, len(self.targets)))
 
-    def edges(self, n_bins: int) -> Floats:
-        """Edges of bins in the precision of the confidences."""
-        return bin_edges(n_bins, self.confidence_precision)
-
-    @property
-    def confidence_precision(self) -> Precision:
-        """That of given probabilities, or float64 if a softmax computed them."""
-        if self.kind == "logits":
-            return "float64"
-        return self.precision
-
     def chunks(self, n_bins: int = 1) -> Iterator[Chunk]:
         """Chunks of rows as metrics read them."""
-        rows, edges = self.rows(), self.edges(n_bins)
+        rows, edges = self.rows(), bin_edges(n_bins, self.precision)
         for part in chunks(*self.scores.shape):
             weights = None
             if self.weights is not None:
@@ -258,11 +247,12 @@ class CalibrationError(Meter):
 
     def _add_host_batch(self, batch: _HostBatch) -> None:
         confidence, predicted = batch.tops()
-        self._add_tops(confidence, predicted == batch.targets, batch.weights, batch.edges(self.n_bins))
+        self._add_tops(confidence, predicted == batch.targets, batch.weights, batch.precision)
 
     def _add_tops(
-        self, confidence: NDArray[Any], correct: NDArray[np.bool_], weights: Floats | None, edges: Floats
+        self, confidence: NDArray[Any], correct: NDArray[np.bool_], weights: Floats | None, precision: Precision
     ) -> None:
+        edges = bin_edges(self.n_bins, precision)
         counts, sums, *_ = wrong_and_right_sums(confidence, correct, edges, weights)
         right = counts[1::2]
         _add(self.counts, counts[::2] + right)
@@ -315,11 +305,11 @@ class ConfidentSetMeter(CalibrationError):
 
     def _add_host_batch(self, batch: _HostBatch) -> None:
         confidence, predicted = batch.tops()
-        inside = confidence >= rounded(np.asarray([self.threshold]), batch.confidence_precision)
+        inside = confidence >= rounded(np.asarray([self.threshold]), batch.precision)
         correct, weights = predicted == batch.targets, batch.weights
         if weights is not None:
             weights = weights[inside]
-        self._add_tops(confidence[inside], correct[inside], weights, batch.edges(self.n_bins))
+        self._add_tops(confidence[inside], correct[inside], weights, batch.precision)
         _add(self.rows, batch.size)
 
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
@@ -530,6 +520,8 @@ def _read_host_batch(scores: Tensor, targets: Tensor, weights: Tensor | None, ki
     # Seen without its sign, a negative number is a very large one.
     if np.maximum.reduce(classes.view(np.uint64)) >= values.shape[1]:
         labels("targets", classes, n_classes=values.shape[1])
+    if kind == "logits":
+        precision = "float64"
     return _HostBatch(kind, values, classes, precision, own_weights)
 
 

@@ -39,7 +39,7 @@ _ROUNDED = 0.05
 _MOST_DECIMALS = 9
 # Bytes of a chunk in float64. It stays in the cache of one core from one pass over it to the next, and its temporary
 # arrays reuse the memory of the last chunk's: with larger ones, page faults took more time than the computation.
-_CHUNK = 2**20
+CHUNK_BYTES = 2**20
 # Entries of probabilities that are checked at once. A check has few steps, so small chunks cost more than they save.
 CHUNK_ENTRIES = 2**19
 # Up to this many classes, and from this many rows on, sweeps over whole columns are faster than NumPy's reductions
@@ -269,7 +269,7 @@ def _available_threads() -> int:
 def chunks(rows: int, classes: int) -> Iterator[slice]:
     """Yield slices of rows that stay in the cache and cover all rows in order."""
     entries = classes + 10  # a row has about ten numbers besides its scores
-    return _slices(rows, _CHUNK // (8 * entries))
+    return _slices(rows, CHUNK_BYTES // (8 * entries))
 
 
 def _slices(rows: int, step: int) -> Iterator[slice]:
@@ -349,7 +349,7 @@ def _top_and_sum(chunk: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArr
     if columns is not None:
         with np.errstate(invalid="ignore", over="ignore"):
             return *_top(bits, columns), columns.view(chunk.dtype).sum(axis=0)
-    if chunk.nbytes <= _CHUNK:
+    if chunk.nbytes <= CHUNK_BYTES:
         return *_top(bits, None), np.einsum("ij->i", chunk)
     predicted, total = np.empty(len(chunk), dtype=np.intp), np.empty(len(chunk), dtype=chunk.dtype)
     for block in chunks(*chunk.shape):
