@@ -41,7 +41,7 @@ _MOST_DECIMALS = 9
 # arrays reuse the memory of the last chunk's: with larger ones, page faults took more time than the computation.
 CHUNK_BYTES = 2**20
 # Entries of probabilities that are checked at once. A check has few steps, so small chunks cost more than they save.
-CHUNK_ENTRIES = 2**19
+CHUNK_ENTRIES = 2**20
 # Up to this many classes, and from this many rows on, sweeps over whole columns are faster than NumPy's reductions
 # along short rows: four times as fast for ten classes and 8,192 rows.
 FEW_CLASSES = 32
