@@ -11,7 +11,7 @@ from calibrant.calibration import Calibrator, IsotonicCalibration, PlattScaling
 from calibrant.calibration.method_choice import fit_calibrator
 from calibrant.decisions import Policy, check_promise, choose_threshold, fit_policy
 from calibrant.errors import CalibrantWarning, InvalidInput
-from calibrant.metrics import auroc, expected_calibration_error
+from calibrant.metrics import auroc, brier_score, classwise_calibration_error, expected_calibration_error
 
 WORDS = np.array(["invoice", "receipt", "order"])
 
@@ -152,6 +152,8 @@ def test_what_needs_all_classes_says_so_in_one_sentence():
         lambda: cases.probabilities,
         cases.as_logits,
         lambda: list(cases.chunks()),
+        lambda: brier_score(cases),
+        lambda: classwise_calibration_error(cases),
     ):
         with pytest.raises(InvalidInput, match=r"needs the scores of all classes.*of the predicted class alone\.$"):
             needs_all()

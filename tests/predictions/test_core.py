@@ -304,7 +304,7 @@ def test_chunks_do_not_change_values(rows, classes, step, seed):
     logits, targets = rng.normal(size=(rows, classes)), rng.integers(0, classes, rows)
     whole = Predictions.from_logits(logits, targets)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_pass, "CHUNK_ENTRIES", step)
+        patch.setattr(row_pass, "CHUNK_BYTES", 100 * step)
         parts = Predictions.from_logits(logits, targets)
         walked = np.concatenate([probabilities for _, probabilities in parts.chunks()])
     np.testing.assert_array_equal(parts.confidence, whole.confidence)

@@ -94,7 +94,7 @@ def test_a_mapped_file_is_read_once_and_gives_the_same_evaluation(tmp_path, monk
     predictions = some(1000)
     write = np.savez_compressed if compressed else np.savez
     write(tmp_path / "p.npz", logits=predictions.scores, targets=predictions.targets)
-    monkeypatch.setattr(row_pass, "CHUNK_ENTRIES", 300)
+    monkeypatch.setattr(row_pass, "CHUNK_BYTES", 100 * 8 * (3 + 10))  # 100 rows of 3 classes
     reads, unpacked = [], []
     monkeypatch.setattr(reader, "spool", lambda *a: unpacked.append(True) or spool(*a))
     load_chunk = row_pass.load_chunk

@@ -149,13 +149,13 @@ class _AffineScaling(Calibrator):
             inside = fold != held_out
             objective = _Objective(features[inside], targets[inside], weights[inside], diagonal=self._diagonal)
             folds.append((objective, features[~inside], targets[~inside], weights[~inside]))
-        solutions = [objective.start() for objective, *_ in folds]
+        starts = [objective.start() for objective, *_ in folds]
         cv_nll: dict[float, float] = {}
         for reg in REGULARISATION_GRID:
             total = 0.0
             for number, (objective, held_out_features, *others) in enumerate(folds):
-                solution = objective.minimise(reg, self._mu(reg), solutions[number], tolerance=_ROUGH)
-                solutions[number] = solution
+                solution = objective.minimise(reg, self._mu(reg), starts[number], tolerance=_ROUGH)
+                starts[number] = solution.x
                 scores = log_softmax(_affine(held_out_features, solution.weight, solution.bias))
                 total += mean_nll(scores, *others) * len(scores)
             cv_nll[reg] = total / len(targets)
@@ -259,10 +259,11 @@ def _affine(features: Floats, weight: Floats, bias: Floats) -> Floats:
 
 @dataclass
 class _Solution:
+    x: Floats  # all numbers, in the units of the objective
     weight: Floats
     bias: Floats
-    converged: bool = True
-    iterations: int = 0
+    converged: bool
+    iterations: int
 
 
 class _Objective:
@@ -284,16 +285,18 @@ class _Objective:
         self.count = features.shape[1]
         self.softening = softening(features, targets)
         self.cases = np.arange(len(targets))
+        self.x = np.empty(0)
+        self.curvature: Floats | None = None
         self.sums_of_targets = self._sums(self.weights * np.eye(self.count)[:, targets])
 
-    def start(self) -> _Solution:
+    def start(self) -> Floats:
         """The identity, softened if the model is overconfident: saturated probabilities have no curvature."""
         weight = self.softening * np.eye(self.count)
         if self.diagonal:
             weight = np.full(self.count, self.softening)
-        return _Solution(weight, np.zeros(self.count))
+        return np.concatenate([weight.ravel() * self.unit, np.zeros(self.count)])
 
-    def minimise(self, reg_lambda: float, reg_mu: float, start: _Solution, *, tolerance: float) -> _Solution:
+    def minimise(self, reg_lambda: float, reg_mu: float, start: Floats, *, tolerance: float) -> _Solution:
         """The best weights and biases; the search ends if the norm of the gradient is at most `tolerance`."""
         # Second derivative of the penalty in each parameter; see `_penalised`.
         weights = np.full(self.count, 2.0 * reg_lambda / self.count)
@@ -301,21 +304,32 @@ class _Objective:
             off_diagonal = 1.0 - np.eye(self.count).ravel()
             weights = off_diagonal * 2.0 * reg_lambda / (self.count * (self.count - 1))
         self.penalty = np.concatenate([weights / self.unit**2, np.full(self.count, 2.0 * reg_mu / self.count)])
-        x = np.concatenate([start.weight.ravel() * self.unit, start.bias])
-        if len(x) <= _MOST_FOR_NEWTON:
+        if len(start) <= _MOST_FOR_NEWTON:
             options: dict[str, Any] = {"gtol": tolerance, "maxiter": _MAX_ITERATIONS, "initial_trust_radius": 10.0}
-            found = minimize(self.value, x, jac=True, hess=self.hessian, method="trust-exact", options=options)
+            found = minimize(self.value, start, jac=True, hess=self.hessian, method="trust-exact", options=options)
         else:
             options = {"maxiter": _MAX_ITERATIONS, "maxfun": 2 * _MAX_ITERATIONS, "ftol": 1e-13, "gtol": 1e-7}
-            found = minimize(self.value, x, jac=True, method="L-BFGS-B", options={**options, "maxcor": 20})
+            found = minimize(self.value, start, jac=True, method="L-BFGS-B", options={**options, "maxcor": 20})
         weight, bias = self._split(found.x)
         # A search that stalls at rounding level is an optimum, too, so the gradient decides. With a strong penalty the
         # rounding of a weight makes it large.
         converged = bool(np.abs(found.jac).max() <= _FLAT * max(1.0, float(self.penalty.max())))
-        return _Solution(weight / self.unit, bias, converged, int(found.nit))
+        return _Solution(found.x, weight / self.unit, bias, converged, int(found.nit))
 
     def value(self, x: Floats) -> tuple[float, Floats]:
         """Value and gradient."""
+        self._visit(x)
+        pull = self._penalised(x)
+        return self.nll + 0.5 * float(x @ pull), self.gradient + pull
+
+    def _visit(self, x: Floats) -> None:
+        """Compute the NLL and its gradient, unless the last visit was to the same place.
+
+        The minimiser asks for the value and the derivatives of a place one after the other, and the search with the
+        next strength starts where the last one ended.
+        """
+        if np.array_equal(x, self.x):
+            return
         weight, bias = self._split(x)
         if self.diagonal:
             p = weight[:, None] * self.features + bias[:, None]
@@ -325,12 +339,10 @@ class _Objective:
         of_target = p[self.targets, self.cases]
         np.exp(p, out=p)
         total = p.sum(axis=0)
-        nll = float((self.weights * (np.log(total) - of_target)).mean())
+        self.nll = float((self.weights * (np.log(total) - of_target)).mean())
         p /= total
-        self.x, self.p = x.copy(), p
-        gradient = (self._sums(self.weights * p) - self.sums_of_targets) / len(self.targets)
-        pull = self._penalised(x)
-        return nll + 0.5 * float(x @ pull), gradient + pull
+        self.gradient = (self._sums(self.weights * p) - self.sums_of_targets) / len(self.targets)
+        self.x, self.p, self.curvature = x.copy(), p, None
 
     def _sums(self, p: Floats) -> Floats:
         """Sums over cases of p times what the score of a class is linear in."""
@@ -343,13 +355,15 @@ class _Objective:
 
         f are the numbers that the score of a class is linear in: its own feature, or all features, and 1.
         """
-        if not np.array_equal(x, self.x):
-            self.value(x)
+        self._visit(x)
+        if self.curvature is None and self.diagonal:
+            self.curvature = self._hessian_of_own_features()
+        elif self.curvature is None:
+            self.curvature = self._hessian_of_all_features()
         penalty = np.diag(self.penalty)
-        if not self.diagonal:
-            return np.asarray(self._hessian_of_all_features() / len(self.targets) + penalty)
-        penalty[: self.count, : self.count] -= self.penalty[0] / self.count
-        return np.asarray(self._hessian_of_own_features() / len(self.targets) + penalty)
+        if self.diagonal:
+            penalty[: self.count, : self.count] -= self.penalty[0] / self.count
+        return np.asarray(self.curvature / len(self.targets) + penalty)
 
     def _hessian_of_own_features(self) -> Floats:
         features, roots = self.linear[:-1], self.linear[-1]
@@ -367,17 +381,17 @@ class _Objective:
     def _hessian_of_all_features(self) -> Floats:
         count, size = self.count, self.count + 1
         total = np.zeros((count * size, count * size))
-        own = np.zeros((count, size * size))
         # Large blocks: every product is a barrier for the threads of the linear algebra library.
         cases = max(64, _NUMBERS_AT_ONCE // (count * size))
         for start in range(0, len(self.targets), cases):
             p, linear = self.p[:, start : start + cases], self.linear[:, start : start + cases]
             flat = (p[:, None] * linear[None]).reshape(count * size, -1)
             total -= flat @ flat.T
-            own += p @ (linear[:, None] * linear[None]).reshape(size * size, -1).T
+        # If the scores of all classes rise alike, nothing changes: the blocks of a class and all classes sum to 0.
         blocks = total.reshape(count, size, count, size)
         for k in range(count):
-            blocks[k, :, k] += own[k].reshape(size, size)
+            blocks[k, :, k] = 0.0
+            blocks[k, :, k] = -blocks[k].sum(axis=1)
         # From (class, its numbers) to the order of the parameters: all weights, then all biases.
         index = np.arange(len(total)).reshape(count, size)
         order = np.concatenate([index[:, :-1].ravel(), index[:, -1]])

@@ -84,7 +84,7 @@ def fit(
     from calibrant.decisions import Policy
     from calibrant.decisions.risk_coverage import coverage_table
     from calibrant.decisions.weights import note_weights
-    from calibrant.runs import is_run, load_predictions, policy_path, source_path
+    from calibrant.runs import load_predictions, policy_path, source_path
 
     path = source_path(source, "val")
     target = out or policy_path(path)
@@ -101,13 +101,9 @@ def fit(
         if score is not None or given.kind == "score":
             fitting, search = start.calibrate(some), "split"
     elif not raw:
-        used = policy or target
-        if policy is None and not target.is_file() and is_run(source):
-            used = policy_path(path)
-        if policy is not None or used.is_file():
-            kept = Policy.load(used).with_rule(None)
-            if kept.calibrator is not None:
-                start, reused = kept, used
+        used = policy or _earlier_policy(source, target)
+        if used is not None and (kept := Policy.load(used)).calibrator is not None:
+            start, reused = kept.with_rule(None), used
     with _refused_by(reused):
         calibrated = start.calibrate(start.unseen(given))
     replaced = _replaced(target)
@@ -165,6 +161,15 @@ def _refused_by(path: Path | None) -> Iterator[None]:
             f"{path}, whose calibrator is used: {error} For a new model write another file (--out FILE), or choose the "
             "rule without that calibrator (--raw) or with a new one (--calibrate)."
         ) from error
+
+
+def _earlier_policy(source: Path, target: Path) -> Path | None:
+    """The policy that is being replaced, or that of the run if its new rule is written elsewhere."""
+    from calibrant.runs import is_run, policy_path
+
+    if not target.is_file() and is_run(source):
+        target = policy_path(source)
+    return target if target.is_file() else None
 
 
 def _replaced(path: Path) -> "Policy":

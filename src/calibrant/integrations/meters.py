@@ -5,7 +5,8 @@ the device that holds it, with fixed shapes. On a GPU nothing waits for the devi
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -18,13 +19,18 @@ from calibrant.defaults import DEFAULT_N_BINS, Kind
 from calibrant.errors import InvalidInput, importing, invalid
 from calibrant.integrations.on_device import accumulate_bins, device_edges
 from calibrant.metrics.binning import Floats, bin_edges, rounded, wrong_and_right_sums
+from calibrant.metrics.functions import class_gaps, squared_distance
+from calibrant.metrics.metric import Chunk, weighted_sum
 from calibrant.predictions.rows import (
     CHUNK_ENTRIES,
     SUM_TOLERANCE,
     Precision,
     Rows,
     check_rows,
+    chunks,
+    probabilities_of,
     read_chunk,
+    read_probabilities,
 )
 
 with importing("a meter", "torchmetrics", "train"):
@@ -36,10 +42,6 @@ _PRECISIONS: dict[torch.dtype, Precision] = {
     torch.float32: "float32",
     torch.float64: "float64",
 }
-
-
-# Entries of logits that are computed at once: in float64 they stay in the cache.
-_BLOCK = 2**16
 
 
 class Meter(Metric):
@@ -94,10 +96,8 @@ class Meter(Metric):
             scores = scores.detach()
         own = self._check_weights(weights, targets)
         if scores.device.type == "cpu":
-            if own is not None and not _fine_weights(own).all():
-                raise invalid("weights", "be finite and not negative", f"{own.min():g} to {own.max():g}")
             # In NumPy: each step on a small batch costs a fraction of what it costs in torch.
-            self._add_host_batch(_read_host_batch(scores, targets, self.kind), scores, targets, own)
+            self._add_host_batch(_read_host_batch(scores, targets, own, self.kind))
             return
         bad = bad_rows(scores, targets, self.kind)
         if own is not None:
@@ -147,9 +147,9 @@ class Meter(Metric):
         else:
             super().__setattr__(name, value)
 
-    def _add_host_batch(self, rows: Rows, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
-        """Add a batch on the CPU that was checked; `rows` has what the check computed."""
-        self._add_batch(scores, targets, weights)
+    def _add_host_batch(self, batch: "_HostBatch") -> None:
+        """Add a batch on the CPU; nothing of it if one of its scores breaks a rule."""
+        raise NotImplementedError
 
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         """Add a batch on its own device: fixed shapes, no synchronisation, the same bits on every run."""
@@ -157,6 +157,53 @@ class Meter(Metric):
 
     def _result(self) -> Tensor:
         raise NotImplementedError
+
+
+@dataclass
+class _HostBatch:
+    """A batch on the CPU. Its scores are checked when `tops` or `rows` reads them, before anything is added."""
+
+    kind: Kind
+    scores: NDArray[Any]
+    targets: NDArray[np.int64]
+    precision: Precision  # of confidences: that of given probabilities, or float64 if a softmax computes them
+    weights: Floats | None
+
+    @property
+    def size(self) -> float:
+        """Number of rows, or the sum of their weights."""
+        if self.weights is None:
+            return len(self.targets)
+        return float(self.weights.sum())
+
+    def tops(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Confidence and prediction of each row."""
+        if self.kind == "probabilities" and self.scores.size <= CHUNK_ENTRIES:
+            return read_probabilities(self.scores, self.precision, 0)
+        rows = self.rows()
+        return rows.confidence, rows.predicted
+
+    def rows(self) -> Rows:
+        """The same and the NLL."""
+        if self.scores.size > CHUNK_ENTRIES:
+            return check_rows(self.scores, self.targets, self.kind, self.precision)
+        return read_chunk(self.scores, self.targets, self.kind, self.precision, slice(0, len(self.targets)))
+
+    def chunks(self, n_bins: int = 1) -> Iterator[Chunk]:
+        """Chunks of rows as metrics read them."""
+        rows, edges = self.rows(), bin_edges(n_bins, self.precision)
+        for part in chunks(*self.scores.shape):
+            weights = None
+            if self.weights is not None:
+                weights = self.weights[part]
+            probabilities = probabilities_of(self.scores[part], self.kind)
+            yield Chunk(probabilities, self.targets[part], rows.subset(part), edges, weights)
+
+
+def _add(state: Tensor, added: Any) -> None:
+    """Add to a state on the CPU in place: as arrays it costs a third of what it costs in torch."""
+    array = state.numpy()
+    array += added
 
 
 class CalibrationError(Meter):
@@ -198,29 +245,19 @@ class CalibrationError(Meter):
         confidence, correct = read_batch(scores, targets, self.kind)
         self._add_bins(*accumulate_bins(confidence, correct, self.n_bins, weights))
 
-    def _add_host_batch(self, rows: Rows, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
-        precision: Precision = "float64"
-        if self.kind == "probabilities":
-            precision = _PRECISIONS[scores.dtype]
-        own_weights = None
-        if weights is not None:
-            own_weights = weights.numpy()
-        self._add_tops(rows.confidence, rows.predicted == targets.numpy(), precision, own_weights)
+    def _add_host_batch(self, batch: _HostBatch) -> None:
+        confidence, predicted = batch.tops()
+        self._add_tops(confidence, predicted == batch.targets, batch.weights, batch.precision)
 
     def _add_tops(
-        self, confidence: NDArray[Any], correct: NDArray[np.bool_], precision: Precision, weights: Floats | None
+        self, confidence: NDArray[Any], correct: NDArray[np.bool_], weights: Floats | None, precision: Precision
     ) -> None:
         edges = bin_edges(self.n_bins, precision)
         counts, sums, *_ = wrong_and_right_sums(confidence, correct, edges, weights)
         right = counts[1::2]
-        # As arrays: each of these additions costs a third of what it costs in torch.
-        for state, added in (
-            (self.counts, counts[::2] + right),
-            (self.confidence_sums, sums[::2] + sums[1::2]),
-            (self.correct_sums, right),
-        ):
-            array = state.numpy()
-            array += added
+        _add(self.counts, counts[::2] + right)
+        _add(self.confidence_sums, sums[::2] + sums[1::2])
+        _add(self.correct_sums, right)
 
     def _add_bins(self, counts: Tensor, confidence_sums: Tensor, correct_sums: Tensor) -> None:
         # In place: to set an attribute of a module costs as much as all of these additions.
@@ -266,16 +303,14 @@ class ConfidentSetMeter(CalibrationError):
         self._add("rows", dtype=self._counted)
         self._set_apart(f"above_{self.threshold!r}")
 
-    def _add_tops(
-        self, confidence: Floats, correct: NDArray[np.bool_], precision: Precision, weights: Floats | None
-    ) -> None:
-        inside = confidence >= rounded(np.asarray([self.threshold]), precision)
-        if weights is None:
-            self.rows += len(confidence)
-        else:
-            self.rows += weights.sum()
+    def _add_host_batch(self, batch: _HostBatch) -> None:
+        confidence, predicted = batch.tops()
+        inside = confidence >= rounded(np.asarray([self.threshold]), batch.precision)
+        correct, weights = predicted == batch.targets, batch.weights
+        if weights is not None:
             weights = weights[inside]
-        super()._add_tops(confidence[inside], correct[inside], precision, weights)
+        self._add_tops(confidence[inside], correct[inside], weights, batch.precision)
+        _add(self.rows, batch.size)
 
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         confidence, correct = read_batch(scores, targets, self.kind)
@@ -318,15 +353,18 @@ class ClasswiseCalibrationError(Meter):
             raise invalid(self.kind, f"have {self.n_classes} columns", f"shape {tuple(scores.shape)}")
         super().update(scores, targets, weights)
 
+    def _add_host_batch(self, batch: _HostBatch) -> None:
+        for chunk in batch.chunks(self.n_bins):
+            _add(self.gap_sums, class_gaps(chunk))
+        _add(self.rows, batch.size)
+
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         probabilities = _probabilities(scores, self.kind)
         gaps = _minus_target(probabilities, targets)
         if weights is not None:
             gaps = gaps * weights.unsqueeze(1)
         precision = torch.float64 if self.kind == "logits" else scores.dtype
-        edges = device_edges(self.n_bins, precision, scores.device)
-        add = add_few if scores.device.type == "cpu" else add_bin_by_bin
-        self.gap_sums += add(probabilities, gaps, edges)
+        self.gap_sums += add_bin_by_bin(probabilities, gaps, device_edges(self.n_bins, precision, scores.device))
         self.rows += _size(targets, weights)
 
     def _result(self) -> Tensor:
@@ -352,12 +390,9 @@ class _MeanOfRows(Meter):
 class NegativeLogLikelihood(_MeanOfRows):
     """Mean of minus the log probability of the target, in nats; arguments as for `Meter`."""
 
-    def _add_host_batch(self, rows: Rows, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
-        nll = rows.nll
-        if weights is not None:  # infinity times a weight of 0 would be NaN
-            nll = np.where(weights.numpy() > 0, nll, 0.0) * weights.numpy()
-        self.total += nll.sum()
-        self.rows += _size(targets, weights)
+    def _add_host_batch(self, batch: _HostBatch) -> None:
+        _add(self.total, weighted_sum(batch.rows().nll, batch.weights))
+        _add(self.rows, batch.size)
 
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         # A wrong label on a device was counted as refused; here it only must not index out of bounds.
@@ -375,6 +410,11 @@ class NegativeLogLikelihood(_MeanOfRows):
 
 class BrierScore(_MeanOfRows):
     """Mean over rows of the squared distance to the one-hot target, summed over classes; arguments as for `Meter`."""
+
+    def _add_host_batch(self, batch: _HostBatch) -> None:
+        for chunk in batch.chunks():
+            _add(self.total, weighted_sum(squared_distance(chunk), chunk.weights))
+        _add(self.rows, batch.size)
 
     def _add_batch(self, scores: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         squares = _minus_target(_probabilities(scores, self.kind), targets).square()
@@ -411,25 +451,11 @@ def _minus_target(probabilities: Tensor, targets: Tensor) -> Tensor:
     return probabilities - (targets.unsqueeze(1) == classes).to(torch.float64)
 
 
-def add_few(probabilities: Tensor, gaps: Tensor, edges: Tensor) -> Tensor:
-    """Sum the gaps of each class over bins, shape (n_bins, K), on the CPU.
-
-    Rows sum to 1, so only a few entries of each row lie above the first bin: bin those, and sum the rest by column.
-    """
-    n_bins, classes = len(edges) + 1, probabilities.shape[1]
-    sums = torch.zeros(n_bins * classes, dtype=torch.float64)
-    first = edges[:1] if len(edges) else torch.ones(1)
-    places = (probabilities > first).flatten().nonzero().squeeze(1)
-    column, values = places % classes, gaps.flatten()[places]
-    cell = torch.bucketize(probabilities.flatten()[places], edges) * classes + column
-    sums.scatter_add_(0, cell, values)
-    sums[:classes] += gaps.sum(dim=0)
-    sums[:classes].scatter_add_(0, column, -values)
-    return sums.view(n_bins, classes)
-
-
 def add_bin_by_bin(probabilities: Tensor, gaps: Tensor, edges: Tensor) -> Tensor:
-    """The same with as many passes as bins, but with fixed shapes and the same order of additions on every run."""
+    """Sums of the gaps of each class over bins, shape (n_bins, K).
+
+    It takes as many passes as bins, with fixed shapes and the same order of additions on every run.
+    """
     sums, low = [], edges.new_full((), -1.0)
     for high in [*edges, edges.new_full((), torch.inf)]:
         sums.append(torch.where((probabilities > low) & (probabilities <= high), gaps, 0.0).sum(dim=0))
@@ -480,8 +506,13 @@ def _as_rows(scores: torch.Size, targets: torch.Size, kind: Kind) -> str:
     return ""
 
 
-def _read_host_batch(scores: Tensor, targets: Tensor, kind: Kind) -> Rows:
-    """Confidence, prediction and NLL of a batch on the CPU; one that breaks a rule is refused."""
+def _read_host_batch(scores: Tensor, targets: Tensor, weights: Tensor | None, kind: Kind) -> _HostBatch:
+    """Read a batch on the CPU; bad labels and weights are refused."""
+    own_weights = None
+    if weights is not None:
+        if not _fine_weights(weights).all():
+            raise invalid("weights", "be finite and not negative", f"{weights.min():g} to {weights.max():g}")
+        own_weights = weights.numpy()
     classes, precision = targets.numpy(), _PRECISIONS[scores.dtype]
     if scores.dtype in (torch.bfloat16, torch.float16):
         scores = scores.float()  # NumPy lacks bfloat16 and is slow in float16
@@ -489,9 +520,9 @@ def _read_host_batch(scores: Tensor, targets: Tensor, kind: Kind) -> Rows:
     # Seen without its sign, a negative number is a very large one.
     if np.maximum.reduce(classes.view(np.uint64)) >= values.shape[1]:
         labels("targets", classes, n_classes=values.shape[1])
-    if values.size > CHUNK_ENTRIES:
-        return check_rows(values, classes, kind, precision)
-    return read_chunk(values, classes, kind, precision, slice(0, len(values)))
+    if kind == "logits":
+        precision = "float64"
+    return _HostBatch(kind, values, classes, precision, own_weights)
 
 
 def bad_rows(scores: Tensor, targets: Tensor, kind: Kind) -> Tensor:

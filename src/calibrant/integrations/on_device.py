@@ -123,25 +123,13 @@ def accumulate_bins(
     else:
         terms = weights, weights * wide, weights * correct
     # On a GPU, bincount adds atomically, in an order that changes between runs.
-    add = add_by_count if confidence.device.type == "cpu" else add_by_product
-    return add(index, *terms, n_bins)
-
-
-def add_by_count(
-    index: Tensor, count: Tensor, sums: Tensor, right: Tensor, n_bins: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Add the values of each bin one after the other, on the CPU; unlike scatter, this wakes no threads."""
-
-    def added(values: Tensor) -> Tensor:
-        return torch.bincount(index, values, n_bins).to(values.dtype)
-
-    return added(count), added(sums), added(right)
+    return add_by_product(index, *terms, n_bins)
 
 
 def add_by_product(
     index: Tensor, count: Tensor, sums: Tensor, right: Tensor, n_bins: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same by a product with the membership matrix."""
+    """Sums over bins by a product with the membership matrix."""
     member = (index.unsqueeze(0) == torch.arange(n_bins, device=index.device).unsqueeze(1)).to(torch.float64)
     total = member @ torch.stack([values.to(torch.float64) for values in (count, sums, right)], dim=1)
     return total[:, 0].to(count.dtype), total[:, 1], total[:, 2].to(right.dtype)

@@ -19,7 +19,7 @@ from calibrant.tables import ShownFields
 Floats = NDArray[np.float64]
 _FEW_EDGES = 100  # twice their number fits in a byte
 _FEW_VALUES = 100
-_SWEEP = 2**16  # rows binned at once: their temporary arrays stay in the processor's cache
+_SWEEP = 2**14  # rows binned at once: their temporary arrays stay in the processor's cache
 
 
 def check_bins(n_bins: int) -> int:
@@ -163,7 +163,7 @@ def sum_bins(
 
     parts = [slice(start, start + _SWEEP) for start in range(0, max(len(confidence), 1), _SWEEP)]
     # Added in the order of the rows, whichever thread was first: the same bits on every run.
-    totals: list[Any] = [reduce(np.add, terms) for terms in zip(*share(sums, parts), strict=True)]
+    totals: list[Any] = [reduce(np.add, terms) for terms in zip(*share(sums, parts, 4 * len(confidence)), strict=True)]
     count, confidence_sum, *square_sum = (total[::2] + total[1::2] for total in totals)
     return Bins(edges, count, confidence_sum, totals[0][1::2], *square_sum)
 

@@ -129,6 +129,7 @@ def classwise_calibration_error(
 def class_gap_sums(predictions: Predictions, n_bins: int, weights: Weights | None = None) -> Floats:
     """The sums of `class_gaps` over all rows."""
     require_predictions(predictions)
+    predictions.require_all_classes("The class-wise ECE")
     own_weights = optional_weights(predictions, weights)
     edges = bin_edges(check_bins(n_bins), edge_precision(predictions))
     total = np.zeros((n_bins, predictions.n_classes))
@@ -330,6 +331,7 @@ def negative_log_likelihood(predictions: Predictions, *, weights: Weights | None
 def brier_score(predictions: Predictions, *, weights: Weights | None = None) -> float:
     """Mean over rows of the squared distance to the one-hot target, summed over classes: in 0..2."""
     require_predictions(predictions)
+    predictions.require_all_classes("The Brier score")
     values = np.empty(len(predictions))
     for part, chunk in read_chunks(predictions):
         values[part] = squared_distance(chunk)

@@ -16,6 +16,7 @@ from calibrant.errors import did_you_mean, invalid
 from calibrant.metrics.binning import Floats
 from calibrant.metrics.confidences import Confidences
 from calibrant.predictions import Predictions, require_predictions
+from calibrant.predictions.rows import Rows
 from calibrant.tables import ShownFields
 
 Weights = str | Sequence[float] | NDArray[Any]
@@ -38,20 +39,31 @@ class Chunk(ShownFields):
     Attributes:
         probabilities: Shape (rows, classes), float64.
         targets: True class of each row.
-        confidence: Top probability of each row.
-        predicted: Class with the top probability.
-        nll: Minus the log probability of the target.
+        rows: What was computed when the rows were checked.
         edges: Edges of the equal-width bins.
         weights: One weight per row; None if every row counts alike.
     """
 
     probabilities: Floats
     targets: NDArray[np.int64]
-    confidence: NDArray[Any]
-    predicted: NDArray[Any]
-    nll: NDArray[Any]
+    rows: Rows
     edges: Floats
     weights: Floats | None = None
+
+    @property
+    def confidence(self) -> NDArray[Any]:
+        """Top probability of each row."""
+        return self.rows.confidence
+
+    @property
+    def predicted(self) -> NDArray[Any]:
+        """Class with the top probability."""
+        return self.rows.predicted
+
+    @property
+    def nll(self) -> NDArray[Any]:
+        """Minus the log probability of the target."""
+        return self.rows.nll
 
     @cached_property
     def correct(self) -> NDArray[np.bool_]:
@@ -62,7 +74,8 @@ class Chunk(ShownFields):
     def residual(self) -> Floats:
         """Probabilities minus the one-hot target."""
         residual = self.probabilities.copy()
-        residual[np.arange(len(self.targets)), self.targets] -= 1.0
+        # Places in the flat array: half the time of pairs of a row and a column.
+        residual.reshape(-1)[np.arange(0, residual.size, residual.shape[1]) + self.targets] -= 1.0
         return residual
 
 
@@ -239,8 +252,8 @@ def read_chunks(
     """Walk through the rows: a slice of row numbers and the chunk of these rows."""
     bins = np.empty(0) if edges is None else edges
     for part, rows, probabilities in predictions.walk():
-        values = predictions.targets[part], rows.confidence, rows.predicted, rows.nll
-        yield part, Chunk(probabilities, *values, bins, None if weights is None else weights[part])
+        own = None if weights is None else weights[part]
+        yield part, Chunk(probabilities, predictions.targets[part], rows, bins, own)
 
 
 # -- columns of predictions: weights, clusters and groups --------------------------------------------------------------

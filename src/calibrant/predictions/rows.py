@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
 from tempfile import TemporaryFile
 from typing import IO, Any, Literal, Self, TypeVar
 
@@ -38,16 +37,18 @@ _SUM_SLACK = 1.0 + 1e-6
 _ROUNDED = 0.05
 # Numbers with more decimals are not rounded in a way that matters for sums.
 _MOST_DECIMALS = 9
-# Entries of a chunk. Half a million float64 are 4 MB: a chunk and its temporaries stay in the processor's cache, and
-# memory beyond the input stays far below 50 MB for any number of classes.
-CHUNK_ENTRIES = 2**19
+# Bytes of a chunk in float64. It stays in the cache of one core from one pass over it to the next, and its temporary
+# arrays reuse the memory of the last chunk's: with larger ones, page faults took more time than the computation.
+CHUNK_BYTES = 2**20
+# Entries of probabilities that are checked at once. A check has few steps, so small chunks cost more than they save.
+CHUNK_ENTRIES = 2**20
 # Up to this many classes, and from this many rows on, sweeps over whole columns are faster than NumPy's reductions
 # along short rows: four times as fast for ten classes and 8,192 rows.
 FEW_CLASSES = 32
 _ROWS_TO_SWEEP = 512
 _MOST_THREADS = 4
-# A thread pays off from about this many chunks of half a millisecond: on a busy machine it starts late.
-_CHUNKS_PER_THREAD = 8
+# A thread pays off from about so many entries, which take 4 milliseconds: on a busy machine it starts late.
+ENTRIES_PER_THREAD = 2**22
 
 # The smallest number that each precision can hold. It replaces a probability of 0 if its logarithm is needed.
 _SMALLEST: dict[Precision, float] = {"float16": 6e-8, "bfloat16": 1e-38, "float32": 1e-45, "float64": 5e-324}
@@ -229,12 +230,12 @@ class Rows:
         return self
 
 
-def share(one: Callable[[slice], _Result], parts: Sequence[slice]) -> list[_Result]:
-    """Call `one` for every part, in a few threads if there are many parts, and return the results in order.
+def share(one: Callable[[slice], _Result], parts: Sequence[slice], entries: int) -> list[_Result]:
+    """Call `one` for every part, in a few threads if there are many entries, and return the results in order.
 
     If calls fail, the error of the first part in order is raised, whichever thread met it first.
     """
-    threads = min(len(parts) // _CHUNKS_PER_THREAD, _MOST_THREADS)
+    threads = min(entries // ENTRIES_PER_THREAD, _MOST_THREADS)
     if threads > 1:
         threads = min(threads, _available_threads())
     if threads <= 1:
@@ -254,8 +255,13 @@ def _available_threads() -> int:
 
 
 def chunks(rows: int, classes: int) -> Iterator[slice]:
-    """Yield slices of about `CHUNK_ENTRIES` entries that cover all rows in order."""
-    step = max(1, CHUNK_ENTRIES // classes)
+    """Yield slices of rows that stay in the cache and cover all rows in order."""
+    entries = classes + 10  # a row has about ten numbers besides its scores
+    return _slices(rows, CHUNK_BYTES // (8 * entries))
+
+
+def _slices(rows: int, step: int) -> Iterator[slice]:
+    step = max(1, step)
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
 
@@ -276,7 +282,11 @@ def check_rows(scores: "NDArray[Any] | OnDisk", targets: NDArray[np.int64], kind
     def one(part: slice) -> Rows:
         return read_chunk(load_chunk(scores, part), targets, kind, precision, part)
 
-    found = share(one, list(chunks(*scores.shape)))
+    n_rows, n_classes = scores.shape
+    parts = chunks(n_rows, n_classes)
+    if kind == "probabilities" and n_classes > FEW_CLASSES:
+        parts = _slices(n_rows, CHUNK_ENTRIES // n_classes)
+    found = share(one, list(parts), n_rows * n_classes)
     return Rows(
         kind,
         np.concatenate([rows.confidence for rows in found], dtype=np.float64),
@@ -328,11 +338,16 @@ def _top_and_sum(chunk: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArr
     """
     bits = chunk.view(f"u{chunk.itemsize}")
     columns = _columns(bits)
-    top, predicted = _top(bits, columns)
-    if columns is None:
-        return top, predicted, np.einsum("ij->i", chunk)
-    with np.errstate(invalid="ignore", over="ignore"):
-        return top, predicted, columns.view(chunk.dtype).sum(axis=0)
+    if columns is not None:
+        with np.errstate(invalid="ignore", over="ignore"):
+            return *_top(bits, columns), columns.view(chunk.dtype).sum(axis=0)
+    if chunk.nbytes <= CHUNK_BYTES:
+        return *_top(bits, None), np.einsum("ij->i", chunk)
+    predicted, total = np.empty(len(chunk), dtype=np.intp), np.empty(len(chunk), dtype=chunk.dtype)
+    for block in chunks(*chunk.shape):
+        bits[block].argmax(axis=1, out=predicted[block])
+        np.einsum("ij->i", chunk[block], out=total[block])
+    return _pick(bits, predicted), predicted, total
 
 
 def read_logits(
@@ -370,12 +385,10 @@ def _top(chunk: NDArray[Any], columns: NDArray[Any] | None) -> tuple[NDArray[Any
         predicted = chunk.argmax(axis=1)
         return _pick(chunk, predicted), predicted
     top = columns.max(axis=0)
-    # The index of the first class that has it is the number of classes before it. Summing bytes is faster than masked
-    # writes, because the processor cannot predict which class wins.
-    missed = columns[:-1] != top
-    for so_far, here in pairwise(missed):
-        np.logical_and(here, so_far, out=here)
-    return top, missed.view(np.uint8).sum(axis=0, dtype=np.uint8)
+    # Of the classes that have it, the first counts most. In bytes this is much faster than `argmax` along columns.
+    classes = len(columns)
+    descending = np.arange(classes, 0, -1, dtype=np.uint8)[:, None]
+    return top, classes - ((columns == top) * descending).max(axis=0)
 
 
 def _pick(chunk: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
