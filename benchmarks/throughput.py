@@ -9,7 +9,7 @@ plain sockets, which costs far less than a server.
 
 A line per server: requests per second, median and 99th percentile of the time to an answer in ms, and the share of the
 bare app's requests. `--once` opens a connection per request as well. The first line says how long the disk takes for
-one commit of SQLite; `--log-folder /dev/shm` keeps the logs in memory, so that only computing is counted.
+one commit of SQLite; `--log-folder /dev/shm` keeps the logs in memory, so that only compute is counted.
 """
 
 import argparse

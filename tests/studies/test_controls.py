@@ -109,7 +109,7 @@ def test_half_an_epoch_is_near_enough_and_the_nearest_is_taken(runs, make_record
 
 
 def resized(record, *, share, samples):
-    """The run with early epochs on smaller images; its computing is `share` of that of as many updates."""
+    """The run with early epochs on smaller images; its compute is `share` of that of as many updates."""
     recipe = {**record.recipe, "schedule": {**record.recipe["schedule"], "resolution": [[24, 0.6]]}}
     costs = {"samples_seen": samples, "samples_full": samples, "flops": share * samples, "flops_full": float(samples)}
     return record.model_copy(update={"recipe": recipe, **costs})

@@ -34,8 +34,8 @@ def compare(
         seeds: One run each.
         data: Data sets. See `calibrant data list`.
         model: Networks; by default the one that the data set's recipe names.
-        budget: Share of the computing: a plan solves for it, a method without one gets fewer epochs.
-        control: Add to each plan its control: the same loss and schedule on all data at equal computing.
+        budget: Share of the compute: a plan solves for it, a method without one gets fewer epochs.
+        control: Add to each plan its control: the same loss and schedule on all data at equal compute.
         baseline: The row that the others are compared with; by default nll, at a budget nll@EPOCHS, else the first.
         decides: The metric of the verdict, named before the runs: test_error, scaled_nll (the default) and so on.
         out: Folder of the study. Given alone, the study in it goes on.

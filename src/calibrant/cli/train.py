@@ -35,7 +35,7 @@ def train(
         model: Network: tiny, resnet32, resnet50, timm:NAME, torchvision:NAME, or module:factory.
         method: Training objective and pruning plan: see `calibrant methods`; or module:function, a loss of your own.
         epochs: Number of epochs; schedules and plans scale with it. By default it follows from the size of the data.
-        budget: Share of the computing of the full run. A plan solves for it, a method without one gets fewer epochs;
+        budget: Share of the compute of the full run. A plan solves for it, a method without one gets fewer epochs;
             without --method smaller images come first, the best known way to spend it.
         seed: Seed of initialisation, order, augmentation and pruning.
         views: Average the logits of these views of a picture; mirror takes 2 times as long, mirror+shift 6 times.

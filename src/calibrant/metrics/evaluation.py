@@ -413,7 +413,7 @@ def check_resamples(n_resamples: int, level: float, seed: int = 0) -> None:
 
 
 def default_resamples(predictions: Predictions) -> int:
-    """Draws behind intervals that nobody asked for: 200 up to 100,000 rows, which take 2.3 s of computing; else 0."""
+    """Draws behind intervals that nobody asked for: 200 up to 100,000 rows, which take 2.3 s of CPU time; else 0."""
     if len(predictions) > MOST_ROWS_BY_DEFAULT:
         return 0
     return 200

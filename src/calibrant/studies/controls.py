@@ -1,7 +1,7 @@
 """Plans at equal cost: each plan beside its control.
 
-A plan saves computing: samples rest, or early epochs have smaller images. Its control has the same loss and schedule on
-all data at full size, and as much computing in fewer epochs. A plan of both kinds is also compared with each alone.
+A plan saves compute: samples rest, or early epochs have smaller images. Its control has the same loss and schedule on
+all data at full size, and as much compute in fewer epochs. A plan of both kinds is also compared with each alone.
 """
 
 import statistics
@@ -22,7 +22,7 @@ from calibrant.tables import ShownFields
 from calibrant.training import Recipe, methods
 from calibrant.training.recipe import flatten
 
-# Epochs are whole numbers, so the computing of a plan and its control may differ by this share, or by half an epoch.
+# Epochs are whole numbers, so the compute of a plan and its control may differ by this share, or by half an epoch.
 TOLERANCE = 0.02
 METRICS = ("scaled_nll", "test_error", "aurc")
 """Metrics by which a plan is judged. Lower is better in all of them."""
@@ -30,7 +30,7 @@ METRICS = ("scaled_nll", "test_error", "aurc")
 
 @dataclass(frozen=True)
 class Controlled:
-    """A plan, its control and, if there is one, the run with all the computing: records of the same seeds."""
+    """A plan, its control and, if there is one, the run with all the compute: records of the same seeds."""
 
     label: str
     control_label: str
@@ -40,7 +40,7 @@ class Controlled:
 
     @property
     def share(self) -> float:
-        """Computing of the plan as a share of that of the whole run, mean over seeds."""
+        """Compute of the plan as a share of that of the whole run, mean over seeds."""
         spent = sum(record.compute for record in self.plan)
         if self.full:
             return spent / sum(record.compute for record in self.full)
@@ -140,7 +140,7 @@ def _shares_plan(plan: Record, other: Record) -> bool:
 
 
 def _whole_run(plan: Record, longer: Sequence[Record]) -> tuple[Record, ...]:
-    """Return the run with all the computing: of the plan's own recipe, or the longest if that has no budget."""
+    """Return the run with all the compute: of the plan's own recipe, or the longest if that has no budget."""
     whole = plan.compute / plan.compute_share
     for record in longer:
         if abs(record.compute - whole) <= _tolerance(plan):
@@ -158,7 +158,7 @@ def _tolerance(plan: Record) -> float:
 class AgainstControl(ShownFields):
     """One metric of a plan, its control and the whole run, as means over seeds.
 
-    `share` is the computing and `updates` the sample updates of the plan as shares of those of the whole run, without a
+    `share` is the compute and `updates` the sample updates of the plan as shares of those of the whole run, without a
     plan and with all epochs. `scored_share` are forward passes for scores alone, in the unit of `updates`; they are
     part of `share`. `recovered` is (control - plan) / (control - whole run), with its 95 % interval over seeds
     (Fieller): 1 if nothing was lost, 0 if the plan is worth no more than fewer epochs, None if the whole run was not
@@ -221,7 +221,7 @@ def _mean(records: Sequence[Record], metric: str) -> float | None:
 def plans_without_control(
     by_label: Mapping[str, Sequence[Record]], controls: Sequence[AgainstControl]
 ) -> tuple[str, ...]:
-    """Return the plans that saved computing and have no control: a table must say that it leaves them out."""
+    """Return the plans that saved compute and have no control: a table must say that it leaves them out."""
     controlled = {item.plan for item in controls}
     return tuple(
         label

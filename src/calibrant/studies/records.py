@@ -294,7 +294,7 @@ class Record(BaseModel):
 
     @property
     def has_plan(self) -> bool:
-        """Whether the run saves computing: by samples that rest, or by smaller images."""
+        """Whether the run saves compute: by samples that rest, or by smaller images."""
         return self.has_pruning or bool(self.resolution)
 
     @property

@@ -137,9 +137,9 @@ def _costs(results: Results, where: str) -> Table:
         for row in results.rows
     )
     times = ("train time, s", f"vs {results.baseline}, %")
-    heads = ("method", "samples seen", "of full, %", "computing, %", *times, "temperature")
+    heads = ("method", "samples seen", "of full, %", "compute, %", *times, "temperature")
     caption = (
-        "Mean over seeds. Computing: floating-point operations in percent of those of the recipe without a plan. Times "
+        "Mean over seeds. Compute: floating-point operations in percent of those of the recipe without a plan. Times "
         "of runs that shared a machine say little; they are compared only if all of them shared it with equally many."
     )
     if results.uncontrolled:
@@ -221,11 +221,11 @@ _EXPLORED = (
 
 _CONTROL = (
     "A plan lets samples rest, or trains on smaller images first. Fewer epochs save as much, so they are what a plan "
-    "has to beat: its control has the same loss and schedule on all data at full size, and as much computing in fewer "
+    "has to beat: its control has the same loss and schedule on all data at full size, and as much compute in fewer "
     "epochs. Recovered: (control - plan) / (control - whole run); 1 means that nothing was lost, 0 that the plan is "
     "worth no more than fewer epochs; -: the whole run was not made, or is no better than the control. It is a ratio "
     "of two differences and says little if fewer epochs lose little; whether it differs from 0 is what the verdict "
-    "says. Computing (floating-point operations, forward passes for scores included) and updates in percent of the "
+    "says. Compute (floating-point operations, forward passes for scores included) and updates in percent of the "
     "whole run. NLL after temperature scaling; error and AURC in percent; lower is better. Intervals as in the table "
     "of differences."
 )
@@ -246,7 +246,7 @@ def control_table(results: Results) -> Table:
         names = (item.plan, item.control, str(item.difference.seeds[0]))
         verdict = (*_difference_and_ends(item.difference), item.difference.verdict, recovered)
         rows.append((*names, *costs, metric_label(metric), *values, *verdict))
-    heads = ("plan", "control", "seeds", "computing", "updates", "scored", "metric", "whole run", "control's", "plan's")
+    heads = ("plan", "control", "seeds", "compute", "updates", "scored", "metric", "whole run", "control's", "plan's")
     verdicts = ("plan - control", "95 % interval", "plan is", "recovered")
     title = f"{results.data}, {results.model}: plans beside their controls"
     return Table(title, tuple(rows), (*heads, *verdicts), _CONTROL)

@@ -187,7 +187,7 @@ def derived_recipe(data: str | Dataset, given: Mapping[str, Any]) -> Recipe:
 
 
 def _show_smaller_images_first(settings: dict[str, Derived], given: Mapping[str, Any]) -> None:
-    """What our records show to be best for a part of the computing (docs/budgets.md): smaller images first.
+    """What our records show to be best for a part of the compute (docs/budgets.md): smaller images first.
 
     Networks from elsewhere keep their image size: many take only one.
     """

@@ -216,7 +216,7 @@ _AUTO_SCALE, _AUTO_SHARE = 0.75, 0.6
 # Our networks halve the side up to three times.
 _AUTO_MULTIPLE = 8
 _SMALLEST_AUTO_SIDE = 16
-# Backpropagation takes about twice the computing of the forward pass.
+# Backpropagation takes about twice the compute of the forward pass.
 FLOPS_PER_GRADIENT = 3
 
 
