@@ -28,8 +28,8 @@ def calibrate(
         apply: Predictions to calibrate; by default the test predictions of the run.
         out: Calibrated predictions (.npz). Default: NAME.calibrated.npz beside what they come from. The policy is
             written beside them as NAME.policy.json, or by default into the run as policy.json.
-        method: The calibrator: none, temperature, isotonic-top, histogram-top, vector, beta, histogram, isotonic,
-            dirichlet or matrix; "best" compares all of them by cross-validated NLL.
+        method: The calibrator, for example temperature, vector or isotonic; a wrong name lists all of them. "best"
+            compares them by cross-validated NLL.
         share: Fit on this random share; "route fit" then chooses a rule on the others. Default: on all of them.
         folds: Folds of the comparison.
         seed: Seed of the random share and of the folds.
