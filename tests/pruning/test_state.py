@@ -14,6 +14,7 @@ from calibrant.pruning import (
     HighestConfidence,
     InfoBatch,
     LowestConfidence,
+    OrderDP,
     RandomSubset,
     Selective,
     Unbiased,
@@ -34,6 +35,7 @@ RUNS = {
     "infobatch": {"policy": InfoBatch(0.4), "anneal": 2, "epochs": EPOCHS},
     "infobatch with a budget": {"policy": InfoBatch(), "budget": 0.75, "anneal": 1, "epochs": EPOCHS},
     "infobatch later": {"policy": InfoBatch(weights="mean"), "schedule": Every(1, start=2)},
+    "orderdp": {"policy": OrderDP(0.8, 0.5)},
     "selective": {"policy": Selective(0.5, 2.0)},
 }
 

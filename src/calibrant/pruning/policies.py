@@ -323,6 +323,40 @@ class InfoBatch(OnePool):
 
 
 @dataclass(frozen=True)
+class OrderDP(OnePool):
+    """Each epoch a random pool is drawn, and the samples of it with the largest last losses train (Jin et al. 2026).
+
+    The pool has `s = floor(pool * n)` samples, of which `q = floor(top * s)` train, all with weight 1. Under a budget
+    the pool holds at least as many samples as train.
+
+    Args:
+        pool: Part of all samples that is drawn, in (0, 1].
+        top: Part of the pool that trains, in (0, 1). Not used under a budget.
+    """
+
+    pool: float = 0.8
+    top: float = 0.75
+    free: ClassVar[str] = "top"
+
+    def __post_init__(self) -> None:
+        exact_fraction("top", self.top)
+        exact_fraction("pool", self.pool, or_one=True)
+
+    def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
+        """Let all samples rest but the top of a random pool."""
+        n = len(pool.targets)
+        size = int(exact_fraction("pool", self.pool, or_one=True) * n)
+        train = int(exact_fraction("top", self.top) * size)
+        if pool.asked is not None:
+            train = n - pool.asked
+            size = max(size, train)
+        drawn = np.sort(torch.randperm(n, generator=pool.generator)[:size].numpy())
+        rests = np.ones(n, dtype=np.bool_)
+        rests[drawn] = ~lowest(-pool.scores["loss"][drawn], np.zeros(size, dtype=np.int64), [train])
+        return _choice(rests, pool, leave)
+
+
+@dataclass(frozen=True)
 class Selective(OnePool):
     """The larger its last loss, the likelier a sample trains (Selective-Backprop with stale losses, Jiang et al. 2019).
 
