@@ -2,6 +2,7 @@
 
 from calibrant.pruning.policies import (
     Choice,
+    EasyHard,
     HighestConfidence,
     InfoBatch,
     LowestConfidence,
@@ -19,6 +20,7 @@ from calibrant.runs import load_audit
 __all__ = [
     "Choice",
     "ConfidencePruner",
+    "EasyHard",
     "Every",
     "HighestConfidence",
     "Indexed",
