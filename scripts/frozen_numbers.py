@@ -650,7 +650,10 @@ def record_calibrators(case: Case, add: Prefixed) -> None:
 
 
 def record_rules(case: Case, add: Prefixed) -> None:
+    n_classes = case.fit.n_classes
+    distance = np.abs(np.subtract.outer(np.arange(n_classes), np.arange(n_classes)))
     costs: Values = {"cost_error": 20.0, "cost_review": 1.0}
+    matrix: Values = {"cost_matrix": 3.0 * distance, "cost_review": 1.0}
     variants: dict[str, tuple[float, Values]] = {
         "target 0.7": (0.7, {}),
         "target 0.9": (0.9, {"confidence": 0.9}),
@@ -660,6 +663,7 @@ def record_rules(case: Case, add: Prefixed) -> None:
         "clusters": (0.7, {"clusters": "patient", "confidence": 0.8}),
         "groups and clusters": (0.6, {"groups": "site", "clusters": "patient", "confidence": 0.8}),
         "costs": (0.85, costs),
+        "cost matrix": (0.85, matrix),
         "costs per class": (0.7, {"per_class": True, **costs}),
         "own thresholds": (0.75, {"thresholds": (0.3, 0.6, 0.7, 0.8, 0.9, 0.97), "starts": {0.9: 0.7, 0.6: 0.3}}),
         "temperature": (0.75, {"temperature": 1.75}),

@@ -69,7 +69,7 @@ CHANGED: tuple[str, ...] = (
     "*/calibrators/temperature-bounds/*",
     "*/calibrators/histogram-width/*",
     "*/prior/bbse/*",
-    "*/cost matrix/*",
+    "*/coverage/cost matrix/*",
     "*/coverage/*/shares*",
     "*/check/strict",
     "*/rules/cheapest*",

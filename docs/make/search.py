@@ -18,8 +18,6 @@ CIFAR-100), the last quarter of the epochs averaged, and a budget of 60 % of the
 - **Control**: the same on all data for 24 epochs. **All updates**: the same for 40 epochs.
 - **NLL** is on the validation set, after a temperature; the plan was chosen by it. Test figures are in the records and
   played no part.
-- Removed afterwards: `easy-hard` (a random part of the samples above a threshold rests) and `orderdp` (Jin et al. 2026:
-  the samples with the largest losses of a random pool train).
 - **Recovered**: (control - plan) / (control - all updates). Means over the seeds.
 """
 _TAIL = """

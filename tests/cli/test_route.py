@@ -270,6 +270,11 @@ def test_per_class_and_costs(calibrant, val):
     val.with_name("policy.json").unlink()
     out, rule = fit(calibrant, val, "--cost-error", 100, "--cost-review", 1)
     assert f"Cost per 1,000 cases: {rule.costs.per_1000:.1f}" in out
+    val.with_name("policy.json").unlink()
+    val.with_name("costs.csv").write_text("true,b,a,c\na,100,0,100\nb,0,100,100\nc,100,100,0\n")
+    _, by_matrix = fit(calibrant, val, "--cost-matrix", val.with_name("costs.csv"), "--cost-review", 1)
+    assert by_matrix.threshold == rule.threshold
+    assert by_matrix.costs.per_1000 == rule.costs.per_1000
 
 
 def test_calibrate_splits_the_cases(calibrant, tmp_path):

@@ -148,6 +148,7 @@ def test_a_policy_of_scores_keeps_its_promise(calibrator):
 def test_what_needs_all_classes_says_so_in_one_sentence():
     cases = answers(100)
     for needs_all in (
+        lambda: choose_threshold(cases, 0.9, cost_review=1, cost_matrix=np.ones((2, 2))),
         lambda: cases.nll,
         lambda: cases.probabilities,
         cases.as_logits,

@@ -16,6 +16,7 @@ from calibrant.pruning import (
     Indexed,
     InfoBatch,
     LowestConfidence,
+    OrderDP,
     Selective,
     Unbiased,
 )
@@ -29,6 +30,7 @@ PLANS = {
     "unbiased": {"policy": Unbiased(0.6, 0.5), "anneal": 1, "epochs": EPOCHS},
     "infobatch": {"policy": InfoBatch(0.5), "anneal": 1, "epochs": EPOCHS},
     "infobatch budget": {"policy": InfoBatch(), "budget": 0.7, "epochs": EPOCHS},
+    "orderdp": {"policy": OrderDP(0.8, 0.6)},
     "selective": {"policy": Selective(0.4)},
 }
 SIZES = [57, 61, 64]

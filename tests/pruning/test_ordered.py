@@ -1,4 +1,4 @@
-"""Selective against a plain loop from its definition."""
+"""OrderDP and Selective against plain loops from their definitions."""
 
 import math
 
@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant.errors import InvalidInput
-from calibrant.pruning import ConfidencePruner, Selective
+from calibrant.pruning import ConfidencePruner, OrderDP, Selective
 from calibrant.pruning.policies import scaled_to, systematic
+from calibrant.pruning.sampling import DRAW, generator_for
 
 N, CLASSES = 61, 3
 LABELS = np.random.default_rng(1).permutation(np.arange(N) % CLASSES)
@@ -30,6 +31,27 @@ def observe(pruner, seed):
     column = pruner.table.column("loss")
     np.testing.assert_allclose(column[trained], expected[trained].numpy(), rtol=1e-4, atol=1e-6)
     return trained, {i: float(column[i]) for i in trained}
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 500), st.sampled_from([(0.8, 0.75), (1, 0.5), (0.5, 0.6)]))
+def test_orderdp_is_its_definition(seed, shares):
+    """Jin et al. 2026: a uniform pool of s samples, then the q of them with the largest scores; lazy refresh."""
+    pool_share, top_share = shares
+    pruner = ConfidencePruner(LABELS, policy=OrderDP(pool_share, top_share), seed=seed)
+    score = [3.0] * N
+    for epoch in range(4):
+        _, losses = observe(pruner, seed)
+        pruner.step()
+        for i, loss in losses.items():
+            score[i] = loss
+        s = int(pool_share * N)
+        pool = torch.randperm(N, generator=generator_for(seed, epoch, DRAW)).tolist()[:s]
+        q = int(top_share * s)
+        best = sorted(pool, key=lambda i: (-score[i], i))[:q]
+        assert pruner.kept.tolist() == sorted(best)
+        assert pruner.weights(pruner.kept).eq(1).all()
+    assert pruner.kept_by_epoch == [N, q, q, q]
 
 
 def chances(sizes, power, total):
@@ -82,9 +104,10 @@ def test_selective_is_its_definition(by):
     np.testing.assert_allclose(times / 400, expected, atol=5 * 0.5 / 400**0.5)
 
 
-@pytest.mark.parametrize("percent", [55, 90])
-def test_a_budget_is_met_to_the_sample(percent):
-    pruner = ConfidencePruner(LABELS, policy=Selective(power=2.0), epochs=7, budget=percent / 100)
+# With a budget of 0.9, OrderDP must draw a larger pool than 0.8.
+@pytest.mark.parametrize(("policy", "percent"), [(Selective(power=2.0), 55), (OrderDP(0.8), 55), (OrderDP(0.8), 90)])
+def test_a_budget_is_met_to_the_sample(policy, percent):
+    pruner = ConfidencePruner(LABELS, policy=policy, epochs=7, budget=percent / 100)
     for _ in range(7):
         observe(pruner, 3)
         pruner.step()
@@ -93,11 +116,12 @@ def test_a_budget_is_met_to_the_sample(percent):
 
 def test_steps_are_not_known_ahead():
     with pytest.raises(InvalidInput, match="to know the steps ahead"):
-        ConfidencePruner(LABELS, policy=Selective()).total_steps(5, batch_size=8)
+        ConfidencePruner(LABELS, policy=OrderDP()).total_steps(5, batch_size=8)
 
 
-def test_the_class_floor_holds():
-    pruner = ConfidencePruner(LABELS, policy=Selective(0.7, 4.0), minimum_per_class=17, batch_size=8)
+@pytest.mark.parametrize("policy", [OrderDP(0.5, 0.2), Selective(0.7, 4.0)])
+def test_the_class_floor_holds(policy):
+    pruner = ConfidencePruner(LABELS, policy=policy, minimum_per_class=17, batch_size=8)
     for _ in range(4):
         observe(pruner, 2)
         pruner.step()
@@ -107,6 +131,7 @@ def test_the_class_floor_holds():
 @pytest.mark.parametrize(
     "make",
     [
+        *(lambda: OrderDP(0), lambda: OrderDP(1.1), lambda: OrderDP(0.5, 1)),
         *(lambda: Selective(0), lambda: Selective(1), lambda: Selective(0.5, 0), lambda: Selective(0.5, float("nan"))),
         lambda: Selective(0.5, by="loss"),
     ],

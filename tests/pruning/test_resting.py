@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant.errors import InvalidInput
-from calibrant.pruning import ConfidencePruner, Every, InfoBatch, Unbiased
+from calibrant.pruning import ConfidencePruner, EasyHard, Every, InfoBatch, Unbiased
 from calibrant.pruning.sampling import DRAW, generator_for
 
 CLASSES = 3
@@ -151,6 +151,21 @@ def test_a_budget_that_cannot_be_met_is_refused_or_reported():
     assert any("the budget is not met" in note for note in pruner.notes)
 
 
+def test_easy_and_hard_by_thresholds_of_the_average():
+    labels = np.zeros(6, int)
+    pruner = ConfidencePruner(labels, policy=EasyHard(0.5, easy=0.9, hard=0.05), n_classes=2, ema=0.3, seed=1)
+    p = torch.tensor([0.95, 0.5, 0.02, 0.91, 0.04, 0.3])
+    for _ in range(2):
+        pruner.observe(torch.arange(6), torch.stack([p, 1 - p], 1).log())
+    np.testing.assert_allclose(pruner.table.column("label"), p, rtol=1e-5)  # corrected for the zero start
+    rested = set()
+    for _ in range(60):
+        pruner.step()
+        rested |= set(range(6)) - set(pruner.kept.tolist())
+        assert set(pruner.weights(pruner.kept).tolist()) <= {1.0, 2.0}
+    assert rested == {0, 2, 3, 4}
+
+
 @pytest.mark.parametrize("policy", [InfoBatch(0.5, weights="mean"), Unbiased(0.6, 0.5, weights="mean")])
 def test_weights_of_mean_one(policy):
     pruner = ConfidencePruner(np.arange(60) % CLASSES, policy=policy)
@@ -190,6 +205,8 @@ def test_the_number_of_steps_is_not_known_ahead():
         lambda: InfoBatch(0),
         lambda: InfoBatch(1.0),
         lambda: InfoBatch(weights="half"),
+        lambda: EasyHard(easy=1.2),
+        lambda: EasyHard(easy=0.3, hard=0.4),
         lambda: Unbiased(weights=True),
     ],
 )

@@ -10,10 +10,12 @@ import torch
 from calibrant.errors import InvalidInput
 from calibrant.pruning import (
     ConfidencePruner,
+    EasyHard,
     Every,
     HighestConfidence,
     InfoBatch,
     LowestConfidence,
+    OrderDP,
     RandomSubset,
     Selective,
     Unbiased,
@@ -33,7 +35,8 @@ RUNS = {
     "unbiased": {"policy": Unbiased(0.8, 0.5), "schedule": Every(1, start=3), "ema": 1.0},
     "infobatch": {"policy": InfoBatch(0.4), "anneal": 2, "epochs": EPOCHS},
     "infobatch with a budget": {"policy": InfoBatch(), "budget": 0.75, "anneal": 1, "epochs": EPOCHS},
-    "infobatch later": {"policy": InfoBatch(weights="mean"), "schedule": Every(1, start=2)},
+    "easy and hard": {"policy": EasyHard(easy=0.6, hard=0.1, weights="mean"), "schedule": Every(1, start=2)},
+    "orderdp": {"policy": OrderDP(0.8, 0.5)},
     "selective": {"policy": Selective(0.5, 2.0)},
 }
 

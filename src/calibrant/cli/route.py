@@ -36,6 +36,7 @@ def fit(
     weights: str | None = None,
     cost_error: float | None = None,
     cost_review: float | None = None,
+    cost_matrix: Path | None = None,
     search: Literal["fixed", "split"] = "fixed",
     score: str | None = None,
     reserve: float = 0.0,
@@ -64,6 +65,8 @@ def fit(
             that the promise holds for the mix in use; of n cases about n times mean / largest weight remain.
         cost_error: Cost of an automated error; with --cost-review the cheapest threshold that keeps the promise.
         cost_review: Cost of one review.
+        cost_matrix: Instead of --cost-error: a CSV file with a row per true class and a column per decided class, both
+            headed by the names of the classes.
         search: How thresholds are found; decide on it before you look. split spends a quarter of the cases to find
             where to start, for models whose confidences are far off.
         score: How cases are ranked: probability (default), margin, entropy, pnorm2, pnorm4, or auto, which keeps the
@@ -111,6 +114,9 @@ def fit(
     drawn = calibrated
     if weights is not None:
         drawn = decisions.sample_by_weights(calibrated, weights, seed=seed)
+    matrix = None
+    if cost_matrix is not None:
+        matrix = decisions.read_cost_matrix(cost_matrix, drawn)
     rule = decisions.choose_threshold(
         drawn,
         target_accuracy,
@@ -122,6 +128,7 @@ def fit(
         clusters=clusters,
         cost_error=cost_error,
         cost_review=cost_review,
+        cost_matrix=matrix,
         score=score,
         fitting=fitting,
         search=search,

@@ -3,6 +3,7 @@
 from calibrant.decisions.binary import BinaryRule, binary_rates, choose_binary_rule
 from calibrant.decisions.certify import certify
 from calibrant.decisions.choose import choose_threshold
+from calibrant.decisions.costs import read_cost_matrix
 from calibrant.decisions.multilabel import (
     MultiLabel,
     cases_by_label,
@@ -42,6 +43,7 @@ __all__ = [
     "choose_threshold",
     "evaluate_labels",
     "fit_policy",
+    "read_cost_matrix",
     "read_labels",
     "risk_coverage",
     "route_file",

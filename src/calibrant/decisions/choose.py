@@ -7,9 +7,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.checks import fraction, number, positive
+from calibrant.checks import fraction, number
 from calibrant.decisions.bounds import cases_without_error, error_p_value
 from calibrant.decisions.certify import Certificate, Starts, at_least, certify, parts_of
+from calibrant.decisions.costs import CostMatrix, automated_costs, check_costs
 from calibrant.decisions.ranking import GIVEN, Score, choose_score, is_bounded
 from calibrant.decisions.rule import Costs, Evidence, GroupEvidence, RoutingRule, route_all
 from calibrant.decisions.shortfall import (
@@ -45,6 +46,7 @@ def choose_threshold(
     clusters: str | None = None,
     cost_error: float | None = None,
     cost_review: float | None = None,
+    cost_matrix: CostMatrix | None = None,
     thresholds: Sequence[float] | None = None,
     starts: Starts | None = None,
     search: Literal["fixed", "split"] = "fixed",
@@ -77,6 +79,7 @@ def choose_threshold(
         cost_error: Cost of an automated error. With `cost_review`, of the thresholds that keep the promise the cheapest
             is taken instead of the lowest. A person is taken to decide rightly.
         cost_review: Cost of one review.
+        cost_matrix: Instead of `cost_error`: row y, column k is the cost of deciding k if y is true, shape (K, K).
         thresholds: Thresholds to consider, fixed in advance; None for `default_thresholds`.
         starts: Where the search may begin again, fixed in advance; None for `default_starts`.
         search: Decide on it before you look. "fixed" tests `thresholds` from `starts`. "split" spends a quarter of the
@@ -111,9 +114,6 @@ def choose_threshold(
             rule = f"be predictions for the same {len(predictions)} cases, in the same order"
             raise invalid("candidates", rule, f"{len(cases)} cases with other targets")
     confidence = fraction("confidence", confidence)
-    costs = None
-    if cost_error is not None or cost_review is not None:
-        costs = positive("cost_error", cost_error), positive("cost_review", cost_review)
     wanted = _Search(
         target_accuracy=fraction("target_accuracy", target_accuracy),
         confidence=confidence,
@@ -121,7 +121,7 @@ def choose_threshold(
         per_class=per_class,
         groups=groups,
         clusters=clusters,
-        costs=costs,
+        costs=(cost_error, cost_review, cost_matrix),
         thresholds=thresholds,
         starts=starts,
         search=search,
@@ -165,7 +165,7 @@ class _Search:
     per_class: bool
     groups: str | None
     clusters: str | None
-    costs: tuple[float, float] | None
+    costs: tuple[float | None, float | None, CostMatrix | None]
     thresholds: Sequence[float] | None
     starts: Starts | None
     search: str
@@ -277,6 +277,10 @@ class _Tests:
         self.search, self.predictions, self.target = search, predictions, search.target_accuracy
         self.routed = route_all(predictions, search.score)
         self.ranking, self.correct = self.routed.ranking, self.routed.predicted == predictions.targets
+        self.costs = check_costs(*search.costs, predictions)
+        self.spent = np.zeros(len(predictions))  # what each case costs if it is automated
+        if self.costs is not None:
+            self.spent = automated_costs(self.costs[0], predictions.targets, self.routed.predicted)
         self.groups: dict[str, NDArray[np.int64]] = {}
         if search.groups is not None:
             self.groups = group_rows(predictions, search.groups)
@@ -306,15 +310,17 @@ class _Tests:
             bounded=is_bounded(self.search.score),
         )
 
-    def pick(self, table: Certificate) -> float | None:
+    def pick(self, table: Certificate, rows: NDArray[np.int64]) -> float | None:
         """The lowest threshold that is kept or, with costs, the cheapest; None if reviewing all is the way."""
         kept = np.flatnonzero(table.kept)
         if len(kept) == 0:
             return None
         best = len(kept) - 1
-        if self.search.costs is not None:
-            error, review = self.search.costs
-            change = error * table.errors[kept] - review * table.cases[kept]
+        if self.costs is not None:
+            surest_first = rows[np.argsort(-self.ranking[rows], kind="stable")]
+            spent = np.append(0.0, np.cumsum(self.spent[surest_first]))
+            automated = table.cases[kept]
+            change = spent[automated] - self.costs[1] * automated
             best = int(np.flatnonzero(change == change.min())[-1])  # of equal costs the one that automates most
             if change[best] >= 0:
                 return None
@@ -324,7 +330,7 @@ class _Tests:
         """The rule, its evidence and its note."""
         search, cases = self.search, self.predictions
         tables = [self.certify(line, self.promised.values()) for line in self.lines]
-        cuts = tuple(self.pick(table) for table in tables)
+        cuts = tuple(self.pick(table, line) for table, line in zip(tables, self.lines, strict=True))
         rule = RoutingRule(
             cuts[0],
             cases.n_classes,
@@ -339,8 +345,10 @@ class _Tests:
         automate = self.ranking >= rule.thresholds[self.routed.predicted]
         evidence = Evidence(len(cases), int(automate.sum()), int((automate & ~self.correct).sum()))
         rule = replace(rule, evidence=evidence)
-        if search.costs is not None:
-            rule = replace(rule, costs=Costs.of_evidence(*search.costs, evidence))
+        if self.costs is not None:
+            error, review = self.costs
+            total = float(self.spent[automate].sum()) + review * float((~automate).sum())
+            rule = replace(rule, costs=Costs(error, review, 1000.0 * total / len(cases), 1000.0 * review))
         if any(table.kept.any() for table in tables):
             rule = replace(rule, note=note_kept(rule))
         else:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import fraction, number, whole
 from calibrant.decisions.bounds import MOST_CASES, interval
+from calibrant.decisions.costs import ErrorCost
 from calibrant.decisions.ranking import GIVEN, Score, check_score, is_bounded, rank, score_name
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import MOST_CLASSES, typed
@@ -115,18 +116,12 @@ class GroupEvidence(ShownFields):
 
 @dataclass(frozen=True)
 class Costs(ShownFields):
-    """Cost of an automated error and of one review, in the same unit."""
+    """Cost of automated errors and of one review, in the same unit."""
 
-    error: float
+    error: ErrorCost
     review: float
     per_1000: float  # of 1,000 cases like the evidence, by the rule
     per_1000_all_review: float  # the same if a person saw all
-
-    @classmethod
-    def of_evidence(cls, error: float, review: float, evidence: Evidence) -> "Costs":
-        """What a rule costs for 1,000 cases like its evidence."""
-        total = error * evidence.errors + review * (evidence.cases - evidence.automated)
-        return cls(error, review, 1000.0 * total / evidence.cases, 1000.0 * review)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from calibrant.pruning.policies import (
     Choice,
+    EasyHard,
     HighestConfidence,
     InfoBatch,
     LowestConfidence,
+    OrderDP,
     PruningPolicy,
     RandomSubset,
     Selective,
@@ -18,11 +20,13 @@ from calibrant.runs import load_audit
 __all__ = [
     "Choice",
     "ConfidencePruner",
+    "EasyHard",
     "Every",
     "HighestConfidence",
     "Indexed",
     "InfoBatch",
     "LowestConfidence",
+    "OrderDP",
     "PruningPolicy",
     "RandomSubset",
     "Selective",

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant.checks import positive
+from calibrant.checks import number, positive
 from calibrant.errors import invalid
 from calibrant.pruning.quotas import Keys, Mask, exact_fraction, lowest, share_of
 
@@ -304,22 +304,92 @@ class InfoBatch(OnePool):
         """Return nine tenths of each class."""
         return share_of(sizes, _MOST)
 
+    def qualify(self, scores: Scores) -> Mask:
+        """Return which samples may rest: those below the mean."""
+        loss = scores["loss"].astype(np.float64)
+        below: Mask = loss < loss.mean()
+        return below
+
     def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
-        """Draw among those below the mean, and give the others of these more weight."""
-        loss = pool.scores["loss"].astype(np.float64)
-        below = loss < loss.mean()
-        order = torch.rand(len(below), generator=pool.generator, dtype=torch.float64).numpy()
-        count = int(below.sum())
+        """Draw among those that may rest, and give the others of these more weight."""
+        may = self.qualify(pool.scores)
+        order = torch.rand(len(may), generator=pool.generator, dtype=torch.float64).numpy()
+        count = int(may.sum())
         if pool.asked is None:
-            rests = below & (order < self.ratio)
+            rests = may & (order < self.ratio)
         else:
-            rests = lowest(order, (~below).astype(np.int64), [min(pool.asked, int(_MOST * count)), 0])
+            rests = lowest(order, (~may).astype(np.int64), [min(pool.asked, int(_MOST * count)), 0])
         choice = _choice(rests, pool, leave)
         weight = 1 / (1 - self.ratio)
         if pool.asked is not None:
-            weight = count / max(int((below & choice.stay).sum()), 1)
-        weights = np.where(choice.stay, np.where(below, weight, 1), 0).astype(np.float32)
+            weight = count / max(int((may & choice.stay).sum()), 1)
+        weights = np.where(choice.stay, np.where(may, weight, 1), 0).astype(np.float32)
         return replace(choice, weights=_weigh(weights, self.weights))
+
+
+@dataclass(frozen=True)
+class EasyHard(InfoBatch):
+    """As `InfoBatch`, but samples that are learned, or stay hopeless, may rest: their share follows the learning.
+
+    Thresholds decide, on the EMA of the label's probability, corrected for its zero start.
+
+    Args:
+        ratio: Probability to rest, in (0, 1). Not used under a budget.
+        weights: See `Weighting`.
+        easy: Samples with an average of at least this may rest, in (0, 1].
+        hard: So may those with an average of at most this, in [0, 1); 0 turns it off.
+    """
+
+    easy: float = field(default=0.9, kw_only=True)
+    hard: float = field(default=0.0, kw_only=True)
+    columns: ClassVar[tuple[str, ...]] = ("label",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= number("hard", self.hard) < number("easy", self.easy) <= 1:
+            raise invalid("easy and hard", "satisfy 0 <= hard < easy <= 1", f"{self.easy} and {self.hard}")
+
+    def qualify(self, scores: Scores) -> Mask:
+        """Return which samples may rest: those with a high or a very low average."""
+        label = scores["label"]
+        marked: Mask = label >= self.easy
+        if self.hard:
+            marked |= label <= self.hard
+        return marked
+
+
+@dataclass(frozen=True)
+class OrderDP(OnePool):
+    """Each epoch a random pool is drawn, and the samples of it with the largest last losses train (Jin et al. 2026).
+
+    The pool has `s = floor(pool * n)` samples, of which `q = floor(top * s)` train, all with weight 1. Under a budget
+    the pool holds at least as many samples as train.
+
+    Args:
+        pool: Part of all samples that is drawn, in (0, 1].
+        top: Part of the pool that trains, in (0, 1). Not used under a budget.
+    """
+
+    pool: float = 0.8
+    top: float = 0.75
+    free: ClassVar[str] = "top"
+
+    def __post_init__(self) -> None:
+        exact_fraction("top", self.top)
+        exact_fraction("pool", self.pool, or_one=True)
+
+    def choose(self, pool: Snapshot, leave: Sequence[int]) -> Choice:
+        """Let all samples rest but the top of a random pool."""
+        n = len(pool.targets)
+        size = int(exact_fraction("pool", self.pool, or_one=True) * n)
+        train = int(exact_fraction("top", self.top) * size)
+        if pool.asked is not None:
+            train = n - pool.asked
+            size = max(size, train)
+        drawn = np.sort(torch.randperm(n, generator=pool.generator)[:size].numpy())
+        rests = np.ones(n, dtype=np.bool_)
+        rests[drawn] = ~lowest(-pool.scores["loss"][drawn], np.zeros(size, dtype=np.int64), [train])
+        return _choice(rests, pool, leave)
 
 
 @dataclass(frozen=True)

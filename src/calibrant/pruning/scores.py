@@ -18,6 +18,8 @@ of the given label; it is zero if the model agrees with the label. `count`: numb
 """
 LOSS = "loss"
 """A further column: negative log-probability of the label when the sample was last trained on."""
+LABEL = "label"
+"""Follows from the columns: EMA of the probability of the label, corrected for its zero start."""
 _AVERAGED = 2
 _UNSEEN_LOSS = 3.0
 """Loss of a sample that was never observed: if all have it, none lies below the mean (Qin et al.'s public code)."""
@@ -29,8 +31,8 @@ class ScoreTable:
     """The scores of all samples, in `BASE_COLUMNS` and `extra` ones. The EMA starts at zero, as the paper has it."""
 
     def __init__(self, labels: Tensor, *, ema: float, extra: tuple[str, ...] = ()) -> None:
-        if unknown := set(extra) - {*BASE_COLUMNS, LOSS}:
-            raise invalid("columns", f"be among {', '.join(BASE_COLUMNS)} and {LOSS}", repr(unknown.pop()))
+        if unknown := set(extra) - {*BASE_COLUMNS, LOSS, LABEL}:
+            raise invalid("columns", f"be among {', '.join(BASE_COLUMNS)}, {LOSS} and {LABEL}", repr(unknown.pop()))
         self.columns: tuple[str, ...] = BASE_COLUMNS
         if LOSS in extra:
             self.columns = (*BASE_COLUMNS, LOSS)
@@ -120,8 +122,14 @@ class ScoreTable:
         self.shared_count.copy_(self.counts)
 
     def column(self, name: str) -> NDArray[np.float32]:
-        """Return a column in main memory."""
-        values: NDArray[np.float32] = self.rows[:, self.columns.index(name)].cpu().contiguous().numpy()
+        """Return a column in main memory, or `LABEL`."""
+        values: NDArray[np.float32]
+        if name == LABEL:
+            weight = 1 - (1 - self.ema) ** self.column("count").astype(np.float64)
+            average = self.column("confidence") - self.column("excess")
+            values = np.divide(average, weight, out=np.zeros_like(weight), where=weight > 0).astype(np.float32)
+        else:
+            values = self.rows[:, self.columns.index(name)].cpu().contiguous().numpy()
         return values
 
 

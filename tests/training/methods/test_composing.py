@@ -111,10 +111,12 @@ def test_the_free_setting_is_the_free_field_of_the_policy(plan):
 
 
 def test_the_plans_of_the_field_by_name():
-    from calibrant.pruning import Every, InfoBatch, Selective
+    from calibrant.pruning import EasyHard, Every, InfoBatch, OrderDP, Selective
 
     plans = {
         "infobatch": (InfoBatch(0.5), Every(1, start=1), 0.125),
+        "easy-hard": (EasyHard(0.5, easy=0.9, hard=0.0), Every(1, start=1), 0.125),
+        "orderdp": (OrderDP(0.8, 0.75), Every(1, start=1), 0.0),
         "selective": (Selective(0.4, 1.0), Every(1, start=1), 0.0),
     }
     for name, (policy, schedule, anneal) in plans.items():

@@ -13,9 +13,11 @@ from typing import Any
 from calibrant import losses
 from calibrant.losses import Loss
 from calibrant.pruning import (
+    EasyHard,
     HighestConfidence,
     InfoBatch,
     LowestConfidence,
+    OrderDP,
     PruningPolicy,
     RandomSubset,
     Selective,
@@ -196,8 +198,12 @@ _SETTINGS: dict[str, Setting] = {
     "drop": Setting(0.5, _MEASURED),
     "weights": Setting("full", "every sample's expected weight is 1; 'mean' and 'none' are candidates"),
     "ratio": Setting(0.5, "Qin et al. 2024"),
+    "pool": Setting(0.8, "Jin et al. 2026, their script for CIFAR-100"),
     "power": Setting(1.0, "Jiang et al. 2019: half of all samples train, as a rule"),
     "by": Setting("rank", "Jiang et al. 2019; 'error' is ours"),
+    "top": Setting(0.75, "ours: with the pool 60 % train"),
+    "easy": Setting(0.9, "ours, not yet measured"),
+    "hard": Setting(0.0, "ours, not yet measured; with 0 only the learned rest"),
     "anneal": Setting(0.0, f"{_PAPER}: none"),
     "minimum_per_class": Setting(1, "no class is emptied"),
 }
@@ -299,6 +305,16 @@ PRUNING: dict[str, Part] = {
         "those with a loss below the mean rest with a fixed probability, the others of these weigh more",
         InfoBatch,
         _settings("ratio", "weights", *_ALWAYS) | _UNSCORED | _QIN,
+    ),
+    "easy-hard": _plan(
+        "a random part of those above a threshold, and of the hopeless, rests; the others of these weigh more",
+        EasyHard,
+        _settings("ratio", "easy", "hard", "weights", *_ALWAYS) | _DRAWS,
+    ),
+    "orderdp": _plan(
+        "the largest losses of a random pool train, drawn anew each epoch",
+        OrderDP,
+        _settings("pool", "top", *_ALWAYS) | _UNSCORED | _NO_ANNEAL,
     ),
     "selective": _plan(
         "the larger its last loss, the likelier a sample trains, drawn anew each epoch",
