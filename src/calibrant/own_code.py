@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from calibrant.errors import CalibrantError, InvalidInput, invalid, one_line, our_fault
+from calibrant.errors import CalibrantError, InvalidInput, did_you_mean, invalid, one_line, our_fault
 from calibrant.files import sha256_of
 
 # Names with these words before the colon belong to installed libraries.
@@ -226,7 +226,8 @@ def load(name: str, *, kind: str = "code", expected: str | None = None, trusted:
     if function is None or not callable(function):
         # Which file, because another module may have the same name: a random.py of yours is not the one Python takes.
         where = getattr(imported, "__file__", None) or module
-        raise invalid(f"{kind} {module}:{attribute}", f"name a function or class in {where}", repr(attribute))
+        hint = did_you_mean(attribute, [name for name, value in vars(imported).items() if callable(value)])
+        raise invalid(f"{kind} {module}:{attribute}", f"name a function or class in {where}", repr(attribute), hint)
     return function
 
 

@@ -3,7 +3,8 @@ import re
 from calibrant.training import Run, paper_recipe
 
 
-def test_the_demo_ends_with_two_tables_and_a_report_and_does_not_train_twice(calibrant, tmp_path):
+def test_the_demo_ends_with_two_tables_and_a_report_and_does_not_train_twice(calibrant, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")  # on a narrow terminal a table has its last columns below
     arguments = ("demo", "--out", tmp_path / "demo", "--epochs", "4", "--n-resamples", "50")
     code, out, err = calibrant(*arguments)
     assert code == 0, err

@@ -31,7 +31,6 @@ def shown(tmp_path_factory):
 @pytest.mark.parametrize(
     ("line", "name", "text"),
     [
-        ("test", "Predictions", "10,000 rows|10000 rows"),
         ("evaluate(test)", "Evaluation", "ECE"),
         ("calibrator", "TemperatureScaling", "temperature"),
         ("compare(calibrated, test, n_resamples=200)", "Comparison", "NLL"),

@@ -1,7 +1,6 @@
 """A cluster of two nodes on this machine: a study that loses one of them, folders of parts, and bad addresses."""
 
 import contextlib
-import json
 import os
 import signal
 import threading
@@ -13,7 +12,6 @@ import psutil
 import pytest
 
 from calibrant import Predictions, evaluate
-from calibrant.decisions import Policy, choose_threshold, route_file
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics import evaluate_parts
 from calibrant.scale import Task, make_executor, run_tasks
@@ -87,22 +85,6 @@ def test_parts_on_a_cluster_give_the_numbers_of_one_machine(on_ray, tmp_path, mo
     whole = _write_parts(Path("parts"))
     found = evaluate_parts("parts", executor=on_ray).values()
     assert found == pytest.approx(evaluate(whole).values(), rel=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["predictions", "decisions"])
-def test_monitoring_parts_on_a_cluster_says_what_one_machine_says(on_ray, calibrant, tmp_path, monkeypatch, kind):
-    monkeypatch.chdir(tmp_path)
-    policy = Policy(3, rule=choose_threshold(_write_parts(Path("predictions")), 0.7))
-    policy.save("policy.json")
-    if kind == "decisions":
-        Path("decisions").mkdir()
-        for part in Path("predictions").iterdir():
-            route_file(policy, part, Path("decisions") / part.name)
-    monitored = ("monitor", kind, "--policy", "policy.json", "--json")
-    on_cluster, here = calibrant(*monitored, *ON_RAY), calibrant(*monitored)
-    assert json.loads(on_cluster[1]) == json.loads(here[1])
-    assert on_cluster == here
-    assert json.loads(here[1])["cases"] == 4000
 
 
 def _write_parts(folder):

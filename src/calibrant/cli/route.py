@@ -1,8 +1,6 @@
 """`calibrant route`: choose a rule, apply it, and check whether its promise held."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -107,8 +105,7 @@ def fit(
         used = policy or _earlier_policy(source, target)
         if used is not None and (kept := Policy.load(used)).calibrator is not None:
             start, reused = kept.with_rule(None), used
-    with _refused_by(reused):
-        calibrated = start.calibrate(start.unseen(given))
+    calibrated = _calibrated(start, start.unseen(given), reused)
     replaced = _replaced(target)
     start = start.remember(replaced.fits)
     drawn = calibrated
@@ -156,16 +153,15 @@ def fit(
     answer("\n".join([*lines, f"Wrote {target}"]), content, as_json=as_json)
 
 
-@contextmanager
-def _refused_by(path: Path | None) -> Iterator[None]:
-    """If the calibrator of a file does not fit the cases, name the file and the flags that leave it out."""
+def _calibrated(start: "Policy", cases: "Predictions", reused: Path | None) -> "Predictions":
+    """Calibrate; if the calibrator of a file does not fit the cases, name the file and the flags that leave it out."""
     try:
-        yield
+        return start.calibrate(cases)
     except InvalidInput as error:
-        if path is None:
+        if reused is None:
             raise
         raise InvalidInput(
-            f"{path}, whose calibrator is used: {error} For a new model write another file (--out FILE), or choose the "
+            f"{reused}, whose calibrator is used: {error} For a new model write another file (--out FILE), or choose the "
             "rule without that calibrator (--raw) or with a new one (--calibrate)."
         ) from error
 
