@@ -161,8 +161,8 @@ def _calibrated(start: "Policy", cases: "Predictions", reused: Path | None) -> "
         if reused is None:
             raise
         raise InvalidInput(
-            f"{reused}, whose calibrator is used: {error} For a new model write another file (--out FILE), or choose the "
-            "rule without that calibrator (--raw) or with a new one (--calibrate)."
+            f"{reused}, whose calibrator is used: {error} For a new model write another file (--out FILE), or choose "
+            "the rule without that calibrator (--raw) or with a new one (--calibrate)."
         ) from error
 
 
