@@ -23,7 +23,7 @@ from calibrant.predictions import Kind, Predictions, names_or_numbers, predictio
 from calibrant.predictions.columns import Labels, check_distinct
 from calibrant.predictions.reader import FORMATS
 from calibrant.predictions.readings import RIGHT_OR_WRONG
-from calibrant.predictions.table_files import table_columns
+from calibrant.predictions.table_files import TABLE_FORMATS, table_columns
 
 Ints = NDArray[np.int64]
 _COLUMNS = ("id", "decision", "predicted", "confidence")
@@ -354,7 +354,7 @@ def read_stream(
 def _read_decisions(path: Path, wanted: set[str] | None) -> dict[str, list[Any]]:
     """The columns of a file of decisions, or of all files of a folder; empty for predictions."""
     parts = prediction_files(path)
-    if parts[0].suffix.lower() not in (".csv", ".tsv", ".parquet") or "decision" not in table_columns(parts[0]):
+    if parts[0].suffix.lower() not in TABLE_FORMATS or "decision" not in table_columns(parts[0]):
         return {}
     whole: dict[str, list[Any]] = {}
     for part in parts:
