@@ -187,6 +187,16 @@ def test_text_that_looks_like_a_number_stays_text(tmp_path):
     assert words.correct.tolist() == [True, False, True, True]
 
 
+@pytest.mark.parametrize("name", ["y_true", "truth", "ground_truth", "true_label", "true_class", "gold"])
+def test_the_usual_names_of_the_label_need_no_flag(tmp_path, name):
+    path = tmp_path / "table.csv"
+    path.write_text(f"p_a,p_b,{name}\n0.3,0.7,a\n0.2,0.8,b\n")
+    assert Predictions.load(path).targets.tolist() == [0, 1]
+    path.write_text(f"p_a,p_b,{name},label\n0.3,0.7,a,b\n")
+    with pytest.raises(InvalidInput, match=f"--columns target={name}"):
+        Predictions.load(path)
+
+
 def test_names_of_columns_may_have_capital_letters(tmp_path):
     path = tmp_path / "answers.csv"
     path.write_text("Id,Predicted,Confidence,Label\n7,cat,0.9,cat\n8,dog,0.4,cat\n")
@@ -208,7 +218,7 @@ def test_names_of_columns_may_have_capital_letters(tmp_path):
         ("p_a,p_b,label\n0.5,0.5,a\n0.5,0.5,\n", "in row 1. Leave out the rows without a label"),
         ("p_a,p_b,label\n,0.5,a\n", "Leave out the rows without scores"),
         ("p_a,p_b,label\n50%,50%,a\n", "Write fractions"),
-        ("p_a,p_b,truth\n0.5,0.5,a\n", "--columns target=truth"),
+        ("p_a,p_b,species\n0.5,0.5,a\n", "--columns target=species"),
         ("0.9,0.1,a\n0.5,0.5,b\n", "Its first line must hold the names of the columns"),
         ("p_cat,p_dog,label\n0.5,0.5,Cat\n", "Classes: cat, dog"),
         ("p_cat,p_dog,p_value,label\n0.5,0.5,0.3,cat\n", "probabilities in p_cat, p_dog, p_value must sum to 1"),

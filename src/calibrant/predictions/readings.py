@@ -37,9 +37,9 @@ RESERVED_PREFIXES = ("logit_", "probability_", "proba_", "prob_")
 _WEAK_PREFIXES = ("p_", "score_")
 # Names of columns that have a role without being mapped.
 _DEFAULTS = {
-    "target": ("target", "label", "y", "y_true"),
+    "target": ("target", "label", "y", "y_true", "truth", "ground_truth", "true_label", "true_class", "gold"),
     "id": ("id",),
-    "predicted": ("predicted", "prediction", "y_pred"),
+    "predicted": ("predicted", "prediction", "y_pred", "predicted_label", "predicted_class"),
 }
 # Names of one column with a score, and what it is.
 _ONE_SCORE = {
