@@ -33,7 +33,7 @@ def test_the_class_floor_refuses_and_says_so(caplog):
         in caplog.text
     )
     notes = pruner.notes
-    # 20, 10, 5, 3 of class 0; the same refusal is told once
+    # 20, 10, 5, 3 of class 0; the same refusal is noted once
     assert [note.partition(":")[0] for note in notes] == ["epoch 1", "epoch 2", "epoch 4", "epoch 4"]
     assert "in 2 of 2 classes" in notes[2]
     assert "no sample left" in notes[3]
