@@ -230,7 +230,7 @@ def test_crops_follow_the_size_of_images_and_small_images_get_the_small_network(
     assert [values(1000, side=side)["data.crop"] for side in (8, 28, 32, 48, 64)] == [1, 4, 4, 6, 8]
     assert {values(5000, side=side)["model.name"] for side in (8, 16)} == {"tiny"}
     assert {values(5000, side=side)["model.name"] for side in (17, 64)} == {"resnet32"}
-    assert [values(300, side=side)["model.name"] for side in (48, 224)] == ["tiny", "resnet32"]
+    assert [values(300, side=side)["model.name"] for side in (48, 224)] == ["tiny", "resnet18"]
 
 
 def test_what_the_set_brings_along_is_not_set_again():

@@ -32,7 +32,7 @@ def train(
         recipe: TOML file with all settings, or the name of a recipe that ships (cifar10-resnet50); flags override it.
         data: Data set: digits, cifar10, cifar100, ..., arrays:FILE.npz, folder:DIR, or module:function, your own torch
             datasets. See `calibrant data list`.
-        model: Network: tiny, resnet32, resnet50, timm:NAME, torchvision:NAME, or module:factory.
+        model: Network: tiny, resnet18, resnet32, resnet50, timm:NAME, torchvision:NAME, or module:factory.
         method: Training objective and pruning plan: see `calibrant methods`; or module:function, a loss of your own.
         epochs: Number of epochs; schedules and plans scale with it. By default it follows from the size of the data.
         budget: Share of the compute of the full run. A plan solves for it, a method without one gets fewer epochs;

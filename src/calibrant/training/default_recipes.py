@@ -15,6 +15,7 @@ from calibrant.calibration.temperature import CAUTIOUS_CASES, temperature_share
 from calibrant.training.data import Dataset, extent_of
 from calibrant.training.data.load import Extent
 from calibrant.training.data.spec import own_data
+from calibrant.training.models.build import PHOTOGRAPHS_FROM
 from calibrant.training.recipe import DataSection, Recipe
 from calibrant.training.run_data import own_extent
 
@@ -42,6 +43,8 @@ def derive(extent: Extent, *, validation: float) -> dict[str, Derived]:
     images = f"{samples:,} training images"
 
     network, why = "resnet32", f"images of {extent.side} pixels per side"
+    if extent.side >= PHOTOGRAPHS_FROM:
+        network = "resnet18"
     if extent.side <= 16:
         network = "tiny"
     # At 216 images and equal time on a CPU it was no worse than resnet32 on two sets.

@@ -15,7 +15,7 @@ from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.losses.distributed import global_sum
 from calibrant.training.data.dataset import Size
 from calibrant.training.models import ModelInput, build_model, expected_input
-from calibrant.training.models.build import SMALLEST_SIDE
+from calibrant.training.models.build import PHOTOGRAPHS_FROM, SMALLEST_SIDE
 from calibrant.training.models.libraries import head_of
 from calibrant.training.recipe import ModelSection, Recipe
 from calibrant.training.reproducibility import seeded
@@ -213,8 +213,6 @@ class PaddedConvolutions(TorchFunctionMode):
 
 # `auto`: three quarters of the side for the first 60 % of the epochs (docs/budgets.md).
 _AUTO_SCALE, _AUTO_SHARE = 0.75, 0.6
-# Our networks halve the side up to three times.
-_AUTO_MULTIPLE = 8
 _SMALLEST_AUTO_SIDE = 16
 # Backpropagation takes about twice the compute of the forward pass.
 FLOPS_PER_GRADIENT = 3
@@ -235,7 +233,11 @@ def epoch_sizes(recipe: Recipe, image_shape: tuple[int, int, int]) -> list[Size]
     side = min(height, width)
     stages = recipe.schedule.resolution
     if stages == "auto":
-        small_side = int(side * _AUTO_SCALE) // _AUTO_MULTIPLE * _AUTO_MULTIPLE
+        # As often as our networks halve the side: three times, or five times for photographs.
+        multiple = 8
+        if side >= PHOTOGRAPHS_FROM:
+            multiple = 32
+        small_side = int(side * _AUTO_SCALE) // multiple * multiple
         stages = ()
         if small_side >= _SMALLEST_AUTO_SIDE:
             stages = ((small_side, min(_AUTO_SHARE, 1 - recipe.schedule.average)),)

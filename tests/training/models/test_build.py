@@ -5,14 +5,14 @@ from calibrant.training.models import build_model, model_names
 
 
 def test_names():
-    assert model_names() == ("resnet32", "resnet50", "tiny")
+    assert model_names() == ("resnet18", "resnet32", "resnet50", "tiny")
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
         ("resnet23", {}, "model must be a known network, got 'resnet23'. Did you mean 'resnet32'"),
-        ("vgg", {}, "Known: resnet32, resnet50, tiny, torchvision:NAME, timm:NAME, module:factory"),
+        ("vgg", {}, "Known: resnet18, resnet32, resnet50, tiny, torchvision:NAME, timm:NAME, module:factory"),
         ("tiny", {"n_classes": 1}, "n_classes must"),
         ("tiny", {"image_shape": (8, 8)}, r"image_shape must be \(channels, height, width\)"),
         ("tiny", {"image_shape": (0, 8, 8)}, "each at least 1"),

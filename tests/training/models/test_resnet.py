@@ -13,6 +13,7 @@ def parameters(model):
 @pytest.mark.parametrize(
     ("name", "classes", "image_shape", "count"),
     [
+        ("resnet18", 1000, (3, 224, 224), 11_689_512),
         ("resnet32", 10, (3, 32, 32), 466_906),
         ("resnet32", 100, (3, 32, 32), 472_756),
         ("resnet50", 10, (3, 32, 32), 23_520_842),
@@ -30,6 +31,7 @@ def test_has_exactly_the_published_parameters(name, classes, image_shape, count)
 @pytest.mark.parametrize(
     ("name", "image_shape"),
     [
+        ("resnet18", (3, 96, 128)), ("resnet18", (1, 100, 97)),
         ("resnet32", (3, 32, 32)), ("resnet32", (1, 8, 8)), ("resnet32", (3, 28, 20)),
         ("resnet50", (3, 32, 32)), ("resnet50", (1, 64, 64)), ("resnet50", (3, 68, 72)),
         ("tiny", (1, 8, 8)), ("tiny", (3, 32, 32)), ("tiny", (1, 7, 5)),
@@ -46,16 +48,16 @@ def test_maps_images_to_logits_and_every_parameter_learns(name, image_shape):
 
 
 def test_resolution_falls_by_the_published_factors():
-    for name, factor in (("resnet32", 4), ("resnet50", 8)):
-        model = build_model(name, n_classes=10, image_shape=(3, 32, 32))
+    for name, side, last in (("resnet18", 128, 4), ("resnet32", 32, 8), ("resnet50", 32, 4)):
+        model = build_model(name, n_classes=10, image_shape=(3, side, side))
         shapes = []
         model.blocks.register_forward_hook(lambda module, inputs, output, shapes=shapes: shapes.append(output.shape))
-        model(torch.randn(2, 3, 32, 32))
-        assert shapes[0][2:] == (32 // factor, 32 // factor)
+        model(torch.randn(2, 3, side, side))
+        assert shapes[0][2:] == (last, last)
 
 
 def test_the_number_of_weighted_layers_is_in_the_name():
-    for name, depth in (("resnet32", 32), ("resnet50", 50)):
+    for name, depth in (("resnet18", 18), ("resnet32", 32), ("resnet50", 50)):
         model = build_model(name, n_classes=10, image_shape=(3, 32, 32))
         layers = [key for key, part in model.named_modules() if isinstance(part, nn.Conv2d | nn.Linear)]
         assert len([key for key in layers if "shortcut" not in key]) == depth

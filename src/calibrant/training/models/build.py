@@ -19,15 +19,17 @@ from calibrant.training.models.libraries import (
     torchvision_input,
     torchvision_model,
 )
-from calibrant.training.models.resnet import Tiny, resnet32, resnet50
+from calibrant.training.models.resnet import Tiny, resnet18, resnet32, resnet50
 
-_MODELS = {"resnet32": resnet32, "resnet50": resnet50, "tiny": Tiny}
+_MODELS = {"resnet18": resnet18, "resnet32": resnet32, "resnet50": resnet50, "tiny": Tiny}
 # Of each library: what makes a network with a new head, and what says how it wants its images.
 _LIBRARIES = {
     "torchvision": (torchvision_model, torchvision_input),
     "timm": (timm_model, timm_input),
 }
 SMALLEST_SIDE = 4
+PHOTOGRAPHS_FROM = 96
+"""Images from this side length on are taken for photographs: `resnet18` is their default network."""
 
 
 Views = Literal["none", "mirror", "mirror+shift"]
