@@ -77,10 +77,48 @@ def results_page(folder: str | Path) -> str:
 
 
 def readme_findings(folder: str | Path) -> str:
-    """What the page shows, for the README: one row of figures for each kind, the others by their verdict."""
+    """What the page shows, for the README: the first finding in words, and a table with a row for each kind."""
     groups = group_records(read_records(folder))
-    lines = sentences(findings(groups), all_plans(groups), brief=True)
-    return "\n".join(map(_wrapped, lines)) + "\n"
+    found, plans = findings(groups), all_plans(groups)
+    heads = ("comparison", "example", "method", "control", "all comparisons")
+    rows = [_in_brief(kind, [row for row in found if row.kind == kind], plans) for kind in _BRIEF]
+    table = Table("", [row for row in rows if row], heads).markdown().strip("\n")
+    parts = [table] if found else []
+    resolutions = [row for row in found if row.kind == "resolution"]
+    if resolutions:
+        note = f"{_smaller(resolutions)} {_resolution(resolutions[0])}"
+        parts.insert(0, textwrap.fill(note, 120, break_on_hyphens=False))
+    return "\n\n".join(parts) + "\n"
+
+
+# What is compared, for the README, and the metrics to show; the first of them decides.
+_BRIEF: dict[str, tuple[str, tuple[Metric, ...]]] = {
+    "resolution": ("smaller images early, against fewer epochs", (NLL, ERROR)),
+    "default": ("the default, against the paper's `nll` recipe", (ERROR, NLL)),
+    "plan": ("pruning, against fewer epochs", (NLL, ERROR)),
+    "huber": ("the paper's loss, against the same without its Huber term", (ECE, NLL)),
+    "pruning": ("the paper's pruning, against leaving out random samples", (ERROR, ECE)),
+}
+_BRIEF_TITLES = {ERROR: "error {} %", NLL: "NLL {}", ECE: "ECE {} %"}
+
+
+def _in_brief(kind: str, rows: Sequence[Finding], plans: Sequence[Finding]) -> tuple[str, ...]:
+    """Return the README's row of one kind: figures of its first finding, and how all of them ended. () without one."""
+    if not rows:
+        return ()
+    title, metrics = _BRIEF[kind]
+    first = rows[0]
+    example = f"{first.where}, {_paid(first)}"
+    if kind == "plan":
+        example = f"{first.where}, {first.name}, {_seeds(first)}"
+        rows = [plan for plan in plans if plan.kind == "plan"]
+    figures = [
+        ", ".join(_BRIEF_TITLES[metric].format(f"{metric.mean(runs):.{metric.digits}f}") for metric in metrics)
+        for runs in (first.ours, first.control)
+    ]
+    verdicts = [row.verdict(metrics[0]) for row in rows]
+    counts = [f"{verdicts.count(word)} {word}" for word in ("better", "worse", "inconclusive") if word in verdicts]
+    return (title, example, *figures, ", ".join(counts))
 
 
 def _wrapped(line: str) -> str:
@@ -105,53 +143,30 @@ def table(found: Sequence[Finding]) -> str:
     return Table("", rows, heads).markdown()
 
 
-_Kind = tuple[str, Callable[[Sequence[Finding]], str], Callable[[Finding], str], Metric]
-"""The name of a kind, its headline, the sentence for one row, and the metric that decides."""
+_Kind = tuple[str, Callable[[Sequence[Finding]], str], Callable[[Finding], str]]
+"""The name of a kind, its headline, and the sentence for one row."""
 
 
-def sentences(found: Sequence[Finding], plans: Sequence[Finding], *, brief: bool = False) -> list[str]:
-    """Return what the rows show, as items of a Markdown list; each item names its control.
+def sentences(found: Sequence[Finding], plans: Sequence[Finding]) -> list[str]:
+    """Return what the rows show, as items of a nested Markdown list; each item names its control.
 
     Args:
         found: The rows.
         plans: Every plan that has a control. The verdict on plans counts all of them; `found` holds only a few.
-        brief: Give figures for the first row of each kind, and only the verdict of the others. Otherwise each row is
-            an item of a nested list.
     """
     kinds: tuple[_Kind, ...] = (
-        ("resolution", _smaller, _resolution, NLL),
-        ("default", _default_headline, _default, ERROR),
-        ("plan", lambda _: _worth(plans), _plan, NLL),
-        ("huber", _huber_headline, _huber, ECE),
-        ("pruning", _pruning_headline, _pruning, ERROR),
+        ("resolution", _smaller, _resolution),
+        ("default", _default_headline, _default),
+        ("plan", lambda _: _worth(plans), _plan),
+        ("huber", _huber_headline, _huber),
+        ("pruning", _pruning_headline, _pruning),
     )
     items = []
-    for kind, headline, sentence, metric in kinds:
+    for kind, headline, sentence in kinds:
         rows = [row for row in found if row.kind == kind]
-        if not rows:
-            continue
-        if brief:
-            items.append(f"- {headline(rows)} {sentence(rows[0])}{_others(rows, metric)}")
-        else:
-            items.append(f"- {headline(rows)}")
-            items += [f"    - {sentence(row)}" for row in rows]
+        if rows:
+            items += [f"- {headline(rows)}", *(f"    - {sentence(row)}" for row in rows)]
     return items
-
-
-def _others(rows: Sequence[Finding], metric: Metric) -> str:
-    """Return the verdicts of all rows but the first: places, costs and what is recovered."""
-    places: dict[str, list[str]] = {}
-    for row in rows[1:]:
-        details = _paid(row)
-        if row.kind == "resolution" and row.recovered is not None:
-            details += f", {100 * row.recovered:.0f} % recovered"
-        places.setdefault(row.verdict(metric), []).append(f"{row.where} ({details})")
-    same = rows[0].verdict(metric)
-    text = ""
-    for word, names in places.items():
-        label = f"Also {word}" if word == same else word.capitalize()
-        text += f" {label}: {'; '.join(names)}."
-    return text
 
 
 def _cell(each: Finding, metric: Metric) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from calibrant.report import save_figure
 from calibrant.studies import write_record
-from paper.findings import ECE, ERROR, NLL, all_plans, findings, unfair
+from paper.findings import ECE, NLL, all_plans, findings, unfair
 from paper.results_page import readme_findings, results_page, sentences
 from paper.runs import group_records
 
@@ -115,22 +115,28 @@ def test_sentences_follow_the_verdicts_and_name_the_control(runs, gain, verdict,
     groups = group_records(runs(gain))
     (plan,) = all_plans(groups)
     assert plan.verdict(NLL) == verdict
-    lines = sentences(findings(groups), [plan], brief=True)
-    assert len(lines) == 3
-    assert words in lines[1]
-    assert f"({verdict})" in lines[1]
-    assert "A control trains on all data for fewer epochs, with the same loss and schedule." in lines[1]
+    lines = sentences(findings(groups), [plan])
+    (headline,) = [line for line in lines if words in line]
+    assert "A control trains on all data for fewer epochs, with the same loss and schedule." in headline
+    assert f"({verdict})" in lines[lines.index(headline) + 1]
 
 
-def test_the_readme_has_figures_of_the_first_place_and_verdicts_of_the_others(runs):
-    groups = group_records(runs())
-    rows = findings(groups)
-    default = next(row for row in rows if row.kind == "default")
-    other = replace(default, place=("svhn", "resnet32"))
-    line = sentences([*rows, other], all_plans(groups), brief=True)[0]
-    assert other.verdict(ERROR) == "inconclusive"
-    assert line.endswith(" Also inconclusive: SVHN, ResNet-32 (3 seeds).")
-    assert line.count("error") == 1
+def test_the_readme_has_a_row_for_each_kind_and_counts_all_plans(runs, tmp_path):
+    records = runs(1.0)
+    for record in records:
+        write_record(record, tmp_path)
+    header, _, *rows = readme_findings(tmp_path).strip().splitlines()
+    assert header.count("|") == 6
+    assert [row.split(" | ")[0].removeprefix("| ").split(",")[0] for row in rows] == [
+        "the default",
+        "pruning",
+        "the paper's loss",
+    ]
+    plans = [record.value("scaled_nll") for record in records if record.method == "nll+unbiased"]
+    controls = [record.value("scaled_nll") for record in records if record.changes.get("epochs") == 96]
+    assert f"| NLL {sum(plans) / 3:.3f}, error" in rows[1]
+    assert f"| NLL {sum(controls) / 3:.3f}, error" in rows[1]
+    assert rows[1].endswith("| 1 better |")
 
 
 def test_numbers_of_the_page_are_those_of_the_records(runs, tmp_path):
@@ -178,6 +184,6 @@ def test_smaller_images_first_stand_beside_fewer_epochs_at_equal_compute(runs):
     assert [record.recipe["epochs"] for record in first.control] == [96, 96, 96]
     assert first.cost[0] == pytest.approx(first.cost[1], rel=0.01)
     assert [record.label for record in first.whole] == [whole[0].label] * 3
-    line = sentences(findings(groups), all_plans(groups), brief=True)[0]
-    assert line.startswith("- **Smaller images early in the training")
+    headline, line = sentences(findings(groups), all_plans(groups))[:2]
+    assert headline.startswith("- **Smaller images early in the training")
     assert "60 % of the compute" in line
