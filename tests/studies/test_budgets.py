@@ -168,10 +168,19 @@ def test_with_pruning_the_schedule_alone_is_a_second_control():
     assert rows["nll, smaller images"].method.name == "nll"
 
 
-def test_without_a_budget_smaller_images_get_no_control_and_that_is_said():
+def test_without_a_budget_smaller_images_have_controls_as_well():
+    """Of 40 epochs, half are at 6 of 8 pixels and cost 9/16: 31.25 epochs at full size."""
     smaller = Variant(label="smaller", method="nll", recipe=SMALLER)
-    with pytest.warns(CalibrantWarning, match="smaller gets no control: what smaller images save"):
-        assert trained(with_controls(StudySpec(variants=(smaller,)))).keys() == {"smaller"}
+    spec = with_controls(StudySpec(variants=(smaller,), recipe={"epochs": 40}))
+    assert trained(spec) == {"smaller": (40, 1.0), "nll@31": (31, 31 / 40)}
+    # A half leaves after 30 epochs, all at full size then: 5 epochs less.
+    options = {"fraction": 0.5, "start": 30, "interval": 30}
+    both = Variant(label="both", method="nll+p-ema", options=options, recipe=SMALLER)
+    spec = with_controls(StudySpec(variants=(both,), recipe={"epochs": 40}))
+    made = {planned.label: planned.recipe for planned in spec.runs()}
+    assert made.keys() == {"both", "nll@26", "nll, smaller images"}
+    assert made["nll, smaller images"].schedule.resolution == ((6, 0.5),)
+    assert made["nll, smaller images"].budget == 26 / 40
 
 
 def test_equal_budgets_are_equal_computing(tmp_path):

@@ -20,6 +20,8 @@ from calibrant.studies.referee import Difference, Referee, values_of
 from calibrant.studies.study_spec import PlannedRun, StudySpec, Variant
 from calibrant.tables import ShownFields
 from calibrant.training import Recipe, methods
+from calibrant.training.default_recipes import data_extent
+from calibrant.training.network import epoch_sizes
 from calibrant.training.recipe import flatten
 
 # Epochs are whole numbers, so the compute of a plan and its control may differ by this share, or by half an epoch.
@@ -299,9 +301,12 @@ def _controls(spec: StudySpec, row: Variant) -> Iterator[Variant]:
         label = _control_label(spec, row, base.method, share, base.options)
         yield base.model_copy(update={"label": label, "recipe": {**base.recipe, "budget": share}})
     recipe = _recipe(spec, row)
-    if recipe.schedule.resolution and _loss_of(row) is not None and recipe.budget != 1:
+    if recipe.schedule.resolution and _loss_of(row) is not None and share is not None:
         # Does pruning add anything to smaller images?
-        yield base.model_copy(update={"label": f"{base.method}, smaller images", "recipe": dict(row.recipe)})
+        settings = dict(row.recipe)
+        if recipe.budget == 1:
+            settings["budget"] = share
+        yield base.model_copy(update={"label": f"{base.method}, smaller images", "recipe": settings})
 
 
 def _without_plan(spec: StudySpec, row: Variant) -> Variant | None:
@@ -368,11 +373,16 @@ def _share(spec: StudySpec, row: Variant) -> float | None:
 
 
 def _own_share(recipe: Recipe) -> Fraction:
-    """Return the cost of a plan without a budget."""
+    """Return the cost of a plan without a budget. Smaller images are taken to cost in proportion to their pixels."""
+    samples = [_SAMPLES] * recipe.epochs
+    if recipe.plan().pruning is not None:
+        samples = list(_pruner(recipe).samples_by_epoch(recipe.epochs))
+    pixels = [Fraction(1)] * recipe.epochs
     if recipe.schedule.resolution:
-        raise InvalidInput("what smaller images save is known with a budget only.")
-    pruner = _pruner(recipe)
-    return Fraction(sum(pruner.samples_by_epoch(recipe.epochs)), _SAMPLES * recipe.epochs)
+        side = data_extent(recipe.data.name).side
+        pixels = [Fraction(height * width, side**2) for height, width in epoch_sizes(recipe, (1, side, side))]
+    spent = sum(count * share for count, share in zip(samples, pixels, strict=True))
+    return Fraction(spent, _SAMPLES * recipe.epochs)
 
 
 def _control_label(spec: StudySpec, row: Variant, base: str, share: float, options: Mapping[str, Any]) -> str:

@@ -220,11 +220,18 @@ def method_settings(data: str) -> dict[str, Any]:
 
 def _derived(data: str | Dataset, given: Mapping[str, Any]) -> dict[str, Derived]:
     validation = Recipe().changed({"data.validation": given.get("data.validation", _VALIDATION)}).data.validation
+    settings = derive(data_extent(data), validation=validation)
     if isinstance(data, str) and own_data(data):
         # Its items are finished input: nothing is cropped or mirrored.
-        settings = derive(own_extent(data), validation=validation)
         return {key: setting for key, setting in settings.items() if not key.startswith("data.")}
-    return derive(extent_of(data), validation=validation)
+    return settings
+
+
+def data_extent(data: str | Dataset) -> Extent:
+    """The size of any set that a recipe can name, also of one that the user's own code gives."""
+    if isinstance(data, str) and own_data(data):
+        return own_extent(data)
+    return extent_of(data)
 
 
 def paper_recipe(data: str, **changes: Any) -> Recipe:
