@@ -72,7 +72,7 @@ class Ranked:
         while start < len(keys):
             # A part ends with a whole group.
             last = keys[min(start + _STEP, len(keys)) - 1]
-            stop = int(np.searchsorted(keys, last | 1, side="right"))
+            stop = int(np.searchsorted(keys, last | keys.dtype.type(1), side="right"))
             part = keys[start:stop]
             first = np.flatnonzero(np.concatenate([[True], (part[1:] ^ part[:-1]) > 1]))
             size = np.diff(first, append=len(part))
