@@ -14,7 +14,7 @@ from calibrant.decisions.ranking import GIVEN, Score, check_score, is_bounded, r
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import MOST_CLASSES, typed
 from calibrant.predictions import Kind, Predictions, in_order_of, names_or_numbers, require_predictions
-from calibrant.predictions.columns import as_class_names
+from calibrant.predictions.columns import as_class_names, columns_in_order
 from calibrant.predictions.readings import RIGHT_OR_WRONG
 from calibrant.predictions.rows import SUM_TOLERANCE, Precision, as_scores, probabilities_of, refuse_scores
 from calibrant.tables import FEW, Displayed, ShownFields, Table
@@ -291,7 +291,7 @@ class RoutingRule(Part):
             tolerance = SUM_TOLERANCE[precision]
         refuse_scores(kind, values, first, tolerance)
         self.check_classes(values.shape[1])
-        return values, precision
+        return columns_in_order(values, scores, self.class_names), precision
 
     def in_own_order(self, predictions: Predictions, *, where: str = "predictions") -> Predictions:
         """`predictions` in the order of the rule's classes. Other classes are refused."""

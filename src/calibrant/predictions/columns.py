@@ -207,6 +207,15 @@ def _other_names(wanted: tuple[str, ...], names: tuple[str, ...], *, where: str)
     return invalid(where, f"name the classes {shortened(wanted)}", unknown)
 
 
+def columns_in_order(values: NDArray[Any], frame: Any, class_names: Sequence[str] | None) -> NDArray[Any]:
+    """Put the columns of `values` in the order of the classes if `frame`, a data frame, names them. Names decide."""
+    headings = [str(heading) for heading in getattr(frame, "columns", ())]
+    names = names_or_numbers(class_names, len(headings))
+    if tuple(headings) == names or set(headings) != set(names):
+        return values
+    return values[:, [headings.index(name) for name in names]]
+
+
 def names_or_numbers(class_names: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
     """Return the class names, or 0..K-1 as text if there are none."""
     return tuple(class_names or map(str, range(n_classes)))

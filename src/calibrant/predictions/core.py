@@ -23,6 +23,7 @@ from calibrant.predictions.columns import (
     as_rows,
     as_targets,
     class_order,
+    columns_in_order,
     names_or_numbers,
 )
 from calibrant.predictions.npz import CALIBRATED_BY, calibrated_by
@@ -285,6 +286,7 @@ class Predictions:
             top, own_precision = as_top_scores(scores, kind, len(answers))
             values, classes = top[:, None], n_answers
         rows, names = len(values), as_class_names(class_names, classes)
+        values = columns_in_order(values, scores, names)
         self = cls._of(
             kind=kind,
             precision=precision or own_precision,
