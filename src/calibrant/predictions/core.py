@@ -692,6 +692,20 @@ def in_order_of(class_names: tuple[str, ...] | None, predictions: Predictions, *
     return ordered
 
 
+def same_targets(a: Predictions, b: Predictions) -> NDArray[np.bool_]:
+    """Tell which rows have the same true class in both: by name if both name the same classes, otherwise by number.
+
+    Systems that name a class and a score rarely name the same classes, so for them names always decide.
+    """
+    if a.class_names is None or b.class_names is None:
+        return np.asarray(a.targets == b.targets)
+    if a.has_all_classes and b.has_all_classes and set(a.class_names) != set(b.class_names):
+        return np.asarray(a.targets == b.targets)
+    places = {name: place for place, name in enumerate(a.class_names)}
+    numbers = np.asarray([places.get(name, -1) for name in b.class_names])
+    return np.asarray(a.targets == numbers[b.targets])
+
+
 def as_predictions(
     predictions: Any,
     targets: Any = None,
