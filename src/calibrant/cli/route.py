@@ -89,7 +89,9 @@ def fit(
 
     path = source_path(source, "val")
     target = out or policy_path(path)
-    refuse_overwriting([target], [path])
+    refuse_overwriting([target], [path, cost_matrix])
+    if calibrate + raw + (policy is not None) > 1:
+        raise InvalidInput("Choose one of --calibrate, --policy and --raw: each says which calibrator is used.")
     given = load_predictions(path, **reading.options())
     stated = given if per_class else given.as_right_or_wrong()
     start = Policy(stated.n_classes, class_names=stated.class_names)
@@ -216,6 +218,8 @@ def binary(
     path = source_path(source, "val")
     refuse_overwriting([out], [path, policy])
     loaded = load_predictions(path, **reading.options())
+    if loaded.n_classes != 2:
+        raise invalid("source", "have two classes", f"{loaded.n_classes} in {path}", "For more, use route fit.")
     start = Policy(2, class_names=loaded.class_names)
     if policy is not None:
         start = Policy.load(policy).with_rule(None)
@@ -226,7 +230,7 @@ def binary(
         sensitivity=sensitivity,
         specificity=specificity,
         confidence=confidence,
-        positive=_class_number(reading.positive, loaded),
+        positive=_class_number(reading.positive, cases),
     )
     start.with_rule(rule).save(out)
     answer(f"{rule.note}\nWrote {out}", {"rule": rule.to_dict(), "path": str(out)}, as_json=as_json)

@@ -93,7 +93,7 @@ def check_promise(rule: RoutingRule, predictions: Predictions, *, confidence: fl
     clusters (`bounds.cluster_interval`), as the promise did.
     """
     if rule.target_accuracy is None:
-        raise InvalidInput("rule must promise an accuracy to be checked, got one without target_accuracy.")
+        raise InvalidInput("There is no promise to check. Fit a rule first: calibrant route fit, or choose_threshold.")
     predictions = rule.in_own_order(predictions)
     routed = rule.route(predictions)
     automate, correct = routed.automate, routed.predicted == predictions.targets
