@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from calibrant import Predictions, evaluate
-from calibrant.errors import InvalidInput
+from calibrant.errors import CalibrantWarning, InvalidInput
 
 FRAME = pd.DataFrame(
     {"p_cat": [0.9, 0.3, 0.2], "p_dog": [0.1, 0.7, 0.8], "label": ["cat", "cat", "dog"], "age": [1, 2, 3]}
@@ -247,3 +247,19 @@ def test_a_frame_that_is_no_table_is_refused_in_one_line(more):
     with pytest.raises(InvalidInput, match=r"^frame: .*Leave out columns") as caught:
         Predictions.from_frame(frame)
     assert "\n" not in str(caught.value)
+
+
+def test_labels_that_contradict_the_predictions_are_doubted():
+    rng = np.random.default_rng(0)
+    p = rng.random(200)
+    yes = (rng.random(200) < p).astype(int)
+    frame = pd.DataFrame({"p_yes": p, "p_no": 1 - p, "label": yes})  # 0 is the first column, which is p_yes
+    with pytest.warns(CalibrantWarning, match="right, and chance alone would give .*: 0 is yes, 1 is no"):
+        found = Predictions.from_frame(frame)
+    assert found.correct.mean() < 0.4
+    for good in (frame[["p_no", "p_yes", "label"]], frame.head(20), frame.assign(label=1)):
+        Predictions.from_frame(good)  # warnings are errors here
+    answers = pd.DataFrame({"predicted": ["Cat", "Dog"] * 20, "confidence": 0.9, "target": ["cat", "dog"] * 20})
+    with pytest.warns(CalibrantWarning, match="no predicted class is a label.*Predicted: Cat, Dog. Labels: cat, dog"):
+        Predictions.from_frame(answers)
+    Predictions.from_frame(answers.assign(predicted="dog"))
