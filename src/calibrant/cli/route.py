@@ -90,8 +90,7 @@ def fit(
     path = source_path(source, "val")
     target = out or policy_path(path)
     refuse_overwriting([target], [path, cost_matrix])
-    if calibrate + raw + (policy is not None) > 1:
-        raise InvalidInput("Choose one of --calibrate, --policy and --raw: each says which calibrator is used.")
+    _refuse_several(calibrate, policy is not None, raw)
     given = load_predictions(path, **reading.options())
     stated = given if per_class else given.as_right_or_wrong()
     start = Policy(stated.n_classes, class_names=stated.class_names)
@@ -153,6 +152,11 @@ def fit(
         "path": str(target),
     }
     answer("\n".join([*lines, f"Wrote {target}"]), content, as_json=as_json)
+
+
+def _refuse_several(*ways: bool) -> None:
+    if sum(ways) > 1:
+        raise InvalidInput("Choose one of --calibrate, --policy and --raw: each says which calibrator is used.")
 
 
 def _calibrated(start: "Policy", cases: "Predictions", reused: Path | None) -> "Predictions":
