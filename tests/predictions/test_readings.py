@@ -263,3 +263,16 @@ def test_labels_that_contradict_the_predictions_are_doubted():
     with pytest.warns(CalibrantWarning, match="no predicted class is a label.*Predicted: Cat, Dog. Labels: cat, dog"):
         Predictions.from_frame(answers)
     Predictions.from_frame(answers.assign(predicted="dog"))
+
+
+@pytest.mark.parametrize("words", [(False, True), ("false", "true"), ("FALSE", "TRUE")])
+def test_true_is_class_1_of_two(words):
+    frame = pd.DataFrame({"probability": [0.8, 0.1], "label": [words[1], words[0]]})
+    found = Predictions.from_frame(frame, columns={"positive": "1"})
+    assert (found.class_names, found.targets.tolist()) == ((str(words[0]), str(words[1])), [1, 0])
+
+
+def test_an_empty_label_of_two_classes_is_refused(tmp_path):
+    (tmp_path / "p.csv").write_text("p_yes,label\n0.8,yes\n0.1,\n0.3,no\n")
+    with pytest.raises(InvalidInput, match="must have a label in every row"):
+        Predictions.load(tmp_path / "p.csv")

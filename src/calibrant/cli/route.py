@@ -258,7 +258,7 @@ def labels(
 
     Args:
         source: A table that was used for nothing else, with two columns per label: p_LABEL, its probability, and
-            y_LABEL, 0 or 1.
+            y_LABEL, 0 or 1 (or false or true).
         names: Names of the labels, separated by commas.
         sensitivity: Share of the positive cases of each label that is not called negative.
         specificity: Share of the negative cases of each label that is not called positive. Default: none is promised.

@@ -57,7 +57,7 @@ def cases_by_label(probabilities: Any, targets: Any, labels: Sequence[str]) -> d
 
 
 def read_labels(source: str | Path, labels: Sequence[str]) -> dict[str, Predictions]:
-    """Read a table with the columns `p_LABEL`, a probability, and `y_LABEL`, 0 or 1, for each label."""
+    """Read a table with the columns `p_LABEL`, a probability, and `y_LABEL`, 0 or 1 or a boolean, for each label."""
     probabilities, targets = [], []
     for label in labels:
         columns = {"scores": f"p_{label}", "target": f"y_{label}", "positive": "1"}
