@@ -183,6 +183,18 @@ def test_bad_ids_and_names_are_refused():
     refused("non-empty strings", class_names="ab")
 
 
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
+@pytest.mark.parametrize("column", [list, lambda values: pd.Series(values, dtype="string")])
+def test_a_missing_label_among_text_is_no_class(missing, column):
+    labels = column(["cat", missing])
+    with pytest.raises(InvalidInput, match=r"targets must have a label in every row, got .* in row 1"):
+        Predictions.from_probabilities(GOOD, labels, class_names=["cat", "dog"])
+    with pytest.raises(InvalidInput, match=r"targets must have a label in every row, got .* in row 1"):
+        Predictions.from_confidence(["cat", "dog"], [0.9, 0.8], labels)
+    with pytest.raises(InvalidInput, match=r"predicted must have a label in every row, got .* in row 1"):
+        Predictions.from_confidence(labels, [0.9, 0.8])
+
+
 @pytest.mark.parametrize("class_names", [["cat", "dog", "owl"], {0: "cat", 1: "dog", 2: "owl"}, None])
 def test_names_decide_the_order_of_the_columns_of_a_frame(class_names):
     headings = ["owl", "cat", "dog"]

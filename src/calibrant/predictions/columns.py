@@ -25,11 +25,18 @@ _HARMLESS = 2**26
 _STORE_AGAIN = "If the data is really so, write it again without compression."
 
 
+def as_labels(name: str, values: Any) -> NDArray[Any]:
+    """Return labels as an array in which None and NaN stay what they are: among text NumPy would write "nan"."""
+    if isinstance(values, list | tuple) and any(isinstance(value, str) for value in values):
+        values = np.asarray(values, dtype=object)
+    return as_array(name, values)
+
+
 def as_targets(
     targets: Any, rows: int, classes: int, class_names: Sequence[str] | None = None, *, name: str = "targets"
 ) -> NDArray[np.int64]:
     """Check one label per row: an integer in 0..K-1, or one of the class names."""
-    values = as_array(name, targets)
+    values = as_labels(name, targets)
     if values.dtype.kind in "USTO" and values.shape == (rows,):
         if class_names is None:
             raise invalid(name, "be integers", f"dtype {values.dtype}", "For names of classes, pass class_names.")
@@ -43,6 +50,8 @@ def _named_codes(values: NDArray[Any], class_names: Sequence[str], name: str) ->
     numbers = {label: number for number, label in enumerate(class_names)}
     codes = []
     for row, label in enumerate(values.tolist()):
+        if str(label) in ("None", "nan", "NaT", "<NA>") and not isinstance(label, str):
+            raise invalid(name, "have a label in every row", f"{label} in row {row}", "Leave out the rows without one.")
         if not isinstance(label, str):
             return values
         if label not in numbers:

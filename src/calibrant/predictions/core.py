@@ -21,6 +21,7 @@ from calibrant.predictions.columns import (
     as_class_names,
     as_extras,
     as_ids,
+    as_labels,
     as_rows,
     as_targets,
     class_order,
@@ -223,10 +224,10 @@ class Predictions:
         """
         if kind not in ("confidence", "score"):
             raise invalid("kind", "be 'confidence' or 'score'", repr(kind))
-        answers = as_array("predicted", predicted)
+        answers = as_labels("predicted", predicted)
         labels = [answers]
         if targets is not None:
-            labels.append(as_array("targets", targets))
+            labels.append(as_labels("targets", targets))
         names = None
         if classes is not None:
             names = as_class_names(classes, len(classes))
