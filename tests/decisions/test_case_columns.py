@@ -49,6 +49,16 @@ def test_the_common_threshold_is_that_of_a_plain_loop(seed):
     assert rule.threshold == slow_common(cases, [site == name for name in "abc"], 0.95, 0.05)
 
 
+def test_as_many_cases_are_needed_as_one_start_takes_in_all_groups():
+    cases = draw(2000, 7, sites=("a", "b", "c"), shares=(0.6, 0.3, 0.1), sharpness=4)
+    rule = choose_threshold(cases, 0.95, groups="site")
+    assert "No threshold passes in all of 3 groups" in rule.note  # each passes somewhere
+    needed = rule.evidence.cases_needed
+    for times, shown in ((1.05, True), (0.6, False)):
+        again = cases.subset(np.arange(int(times * needed)) % 2000)
+        assert (choose_threshold(again, 0.95, groups="site").threshold is not None) == shown
+
+
 def test_groups_are_counted_and_promised():
     cases = draw(4000, 5, sites=("a", "b", "tiny"), shares=(0.6, 0.39, 0.01))
     rule = choose_threshold(cases, 0.95, groups="site")
@@ -69,7 +79,7 @@ def test_groups_are_counted_and_promised():
 def test_a_group_in_the_way_is_named():
     rule = choose_threshold(draw(4000, 6, worse="b"), 0.95, groups="site")
     assert rule.threshold is None
-    assert "b do not show it at any threshold." in rule.note
+    assert "Groups that do not show it by themselves at any threshold: b." in rule.note
     assert choose_threshold(draw(4000, 6), 0.95, groups="site").automates
 
 
