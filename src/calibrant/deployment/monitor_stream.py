@@ -531,7 +531,10 @@ def _join_labels(ids: list[str], labels: dict[str, int], where: str) -> tuple[In
     """The label of each case, -1 for none, and its place among the labels."""
     places = {identity: place for place, identity in enumerate(labels, start=1)}
     if labels and not any(identity in labels for identity in ids):
-        raise InvalidInput(f"{where}: none of its {len(labels):,} labels is of a case that was decided.")
+        raise InvalidInput(
+            f"{where}: none of its {len(labels):,} labels is of a case that was decided. The first id of the labels is "
+            f"{next(iter(labels))[:40]!r}, that of the decisions {ids[0][:40]!r}."
+        )
     truth = np.array([labels.get(identity, -1) for identity in ids], dtype=np.int64)
     return truth, np.array([places.get(identity, 0) for identity in ids], dtype=np.int64)
 
