@@ -693,12 +693,14 @@ class Predictions:
             doubt = "no predicted class is a label"
         names = names_or_numbers(self.class_names, self.n_classes)
         numbered = [f"{number} is {name}" for number, name in enumerate(names)]
-        hint = f"Labels that are numbers count the columns from 0: {shortened(numbered)}."
+        hint = ""
+        if names != names_or_numbers(None, self.n_classes):
+            hint = f" Labels that are numbers count the columns from 0: {shortened(numbered)}."
         if not self.has_all_classes:
             said, true = ([names[k] for k in np.flatnonzero(counts)] for counts in (predicted, labelled))
-            hint = f"Predicted: {shortened(said)}. Labels: {shortened(true)}."
+            hint = f" Predicted: {shortened(said)}. Labels: {shortened(true)}."
         warnings.warn(
-            f"{where}: {doubt}. Check that predictions and labels mean the same classes. {hint}",
+            f"{where}: {doubt}. Check that predictions and labels mean the same classes.{hint}",
             CalibrantWarning,
             stacklevel=4,
         )
