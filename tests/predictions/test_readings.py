@@ -155,6 +155,15 @@ def test_bad_json_lines_are_refused(tmp_path, line, message):
         Predictions.load(tmp_path / "p.jsonl")
 
 
+def test_lists_and_objects_without_a_role_are_left_out_of_json_lines(tmp_path):
+    line = (
+        '{"predicted": "a", "confidence": 0.9, "label": "a", "usage": {"tokens": 3}, "logprobs": [-0.1], "site": "x"}'
+    )
+    (tmp_path / "p.jsonl").write_text(f"{line}\n{line}\n")
+    found = Predictions.load(tmp_path / "p.jsonl")
+    assert (len(found), list(found.extras)) == (2, ["site"])
+
+
 def test_text_labels_and_id2label():
     logits = [[1.0, 2.0], [2.0, 1.0]]
     for names in (["cat", "dog"], {0: "cat", 1: "dog"}, {"1": "dog", "0": "cat"}):
