@@ -11,6 +11,7 @@ from calibrant import Predictions
 from calibrant.decisions import Policy, RoutingRule, certify, check_promise, choose_shortlist, choose_threshold
 from calibrant.decisions.bounds import cluster_p_value
 from calibrant.decisions.certify import default_starts, default_thresholds
+from calibrant.deployment import Stream, watch
 from calibrant.errors import InvalidInput
 
 
@@ -47,6 +48,25 @@ def test_the_common_threshold_is_that_of_a_plain_loop(seed):
     rule = choose_threshold(cases, 0.95, groups="site")
     site = cases.extras["site"]
     assert rule.threshold == slow_common(cases, [site == name for name in "abc"], 0.95, 0.05)
+
+
+def test_groups_with_numbers_for_names_are_the_same_as_integers_and_as_floats():
+    def numbered(seed, kind):
+        cases = draw(3000, seed)
+        extras = {"site": (cases.extras["site"] == "b").astype(kind)}
+        return Predictions.from_logits(cases.logits, cases.targets, extras=extras)
+
+    common = choose_threshold(numbered(0, int), 0.9, groups="site")
+    own = choose_threshold(numbered(0, int), 0.9, per_group="site")
+    assert [name for name, _ in own.group_thresholds] == ["0", "1"]
+    for rule in (common, own):
+        lines = [check_promise(rule, numbered(1, kind)).groups for kind in (int, float)]
+        assert [line.name for line in lines[1]] == ["all", "site 0", "site 1"]
+        assert lines[0] == lines[1]
+    stream = Stream.of_predictions(Policy(3, rule=common), numbered(1, float))
+    found = watch(stream.select(where=("site", "1")))
+    assert found.groups == "site"
+    assert watch(stream.select(where=("site", "1.0"))).signals == found.signals
 
 
 def test_as_many_cases_are_needed_as_one_start_takes_in_all_groups():

@@ -216,6 +216,14 @@ def _other_names(wanted: tuple[str, ...], names: tuple[str, ...], *, where: str)
     return invalid(where, f"name the classes {shortened(wanted)}", unknown)
 
 
+def group_name(value: object) -> str:
+    """Return the name of a group. A column of integers with an empty cell becomes one of floats, so 1.0 is called 1."""
+    name = str(value)
+    if name.endswith(".0") and name[:-2].removeprefix("-").isdecimal():
+        return name[:-2]
+    return name
+
+
 def columns_in_order(values: NDArray[Any], frame: Any, class_names: Sequence[str] | None) -> NDArray[Any]:
     """Put the columns of `values` in the order of the classes if `frame`, a data frame, names them. Names decide."""
     headings = [str(heading) for heading in getattr(frame, "columns", ())]
