@@ -686,7 +686,7 @@ class Predictions:
         chance = float(predicted @ labelled) / rows**2  # how often they would agree if they had nothing in common
         right = float(self.correct.mean())
         far_below = right < chance - _STANDARD_ERRORS * math.sqrt(chance * (1.0 - chance) / rows)
-        strangers = chance == 0.0 and not self.has_all_classes  # columns, too, would name the classes of the labels
+        strangers = chance == 0.0 and not self.has_all_classes  # columns are compared with the labels anyway
         if rows < _FEWEST_TO_DOUBT or not (far_below or strangers):
             return
         doubt = f"{100 * right:.1f} % of the predictions are right, and chance alone would give {100 * chance:.1f} %"
