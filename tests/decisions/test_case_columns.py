@@ -12,7 +12,7 @@ from calibrant.decisions import Policy, RoutingRule, certify, check_promise, cho
 from calibrant.decisions.bounds import cluster_p_value
 from calibrant.decisions.certify import default_starts, default_thresholds
 from calibrant.deployment import Stream, watch
-from calibrant.errors import InvalidInput
+from calibrant.errors import CalibrantWarning, InvalidInput
 
 
 def draw(n, seed, *, sites=("a", "b"), shares=None, worse=None, sharpness=7.0):
@@ -67,6 +67,13 @@ def test_groups_with_numbers_for_names_are_the_same_as_integers_and_as_floats():
     found = watch(stream.select(where=("site", "1")))
     assert found.groups == "site"
     assert watch(stream.select(where=("site", "1.0"))).signals == found.signals
+
+
+def test_a_check_without_a_case_of_the_promised_groups_says_so():
+    rule = choose_threshold(draw(3000, 0), 0.9, groups="site")
+    with pytest.warns(CalibrantWarning, match=r"in a group that the rule promises for \(site: a, b\)"):
+        found = check_promise(rule, draw(3000, 1, sites=("A", "B")))
+    assert [line.name for line in found.groups] == ["all"]
 
 
 def test_as_many_cases_are_needed_as_one_start_takes_in_all_groups():
