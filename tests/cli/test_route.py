@@ -90,6 +90,7 @@ def test_inputs_are_never_overwritten(calibrant, val, tmp_path):
         ("apply", tmp_path / "policy.json", tmp_path / "new.csv", "-o", tmp_path / "new.csv"),
         ("apply", tmp_path / "policy.json", tmp_path / "new.csv", "-o", rule),
         ("fit", val, "-o", val),
+        ("fit", val, "--cost-matrix", tmp_path / "new.csv", "--cost-review", 2, "-o", tmp_path / "new.csv"),
     ]:
         code, _, err = calibrant("route", *arguments)
         assert code == 2, arguments
@@ -327,8 +328,11 @@ def test_bad_input(calibrant, val, tmp_path):
             "made for 3 classes and cannot be applied to 4",
         ),
         (["apply", tmp_path / "other.json", val, "-o", tmp_path / "o.csv"], "be a policy"),
-        (["fit", val, "--cost-error", 2], "cost_review must be a number"),
+        (["fit", val, "--cost-error", 2], "both costs"),
+        (["fit", val, "--calibrate", "--raw"], "Choose one of --calibrate, --policy and --raw"),
+        (["fit", val, "--calibrate", "--policy", rule], "Choose one of --calibrate, --policy and --raw"),
         (["fit", tmp_path], "must be a file"),
+        (["binary", val, "-o", tmp_path / "binary.json"], "must have two classes, got 3"),
     ]:
         code, _, err = calibrant("route", *arguments)
         assert code == 2, arguments
@@ -354,6 +358,28 @@ def test_binary_promises_a_sensitivity(calibrant, tmp_path):
     assert found == choose_binary_rule(Predictions.load(tmp_path / "val.npz"), sensitivity=0.9)
     code, out, _ = calibrant(*command, "--json")
     assert json.loads(out)["rule"]["low"] == found.low
+
+
+def test_the_positive_class_goes_by_name_in_the_order_of_the_policy(calibrant, tmp_path):
+    rng = np.random.default_rng(0)
+    ill = (rng.random(500) < 0.4).astype(int)
+    scores = np.stack([np.zeros(500), 4.0 * ill - 2 + rng.normal(size=500)], axis=1)
+    Predictions.from_logits(scores[:, ::-1], 1 - ill, class_names=["ill", "well"]).save(tmp_path / "val.npz")
+    Policy(2, class_names=("well", "ill")).save(tmp_path / "policy.json")
+    rules = []
+    for policy in ([], ["--policy", tmp_path / "policy.json"]):
+        command = ("route", "binary", tmp_path / "val.npz", "--positive", "ill", *policy, "-o", tmp_path / "out.json")
+        code, out, _ = calibrant(*command)
+        assert (code, out.partition(".")[0]) == (0, "Positive is ill")
+        rules.append(Policy.load(tmp_path / "out.json").rule)
+    assert rules[0].low == rules[1].low
+
+
+def test_a_policy_without_a_rule_has_no_promise_to_check(calibrant, val, tmp_path):
+    Policy(3, class_names=("a", "b", "c")).save(tmp_path / "policy.json")
+    code, _, err = calibrant("route", "check", tmp_path / "policy.json", val)
+    assert code == 2
+    assert "Fit a rule first" in err
 
 
 def test_weights_draw_the_cases_of_a_rule(calibrant, tmp_path):

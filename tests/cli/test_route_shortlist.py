@@ -105,7 +105,7 @@ def test_the_shortlist_of_a_rule_without_a_promise_is_checked_alone(calibrant, t
     rule, new = tmp_path / "policy.json", tmp_path / "new.npz"
     code, _, err = calibrant("route", "check", rule, new)
     assert code == 2
-    assert "rule must promise an accuracy to be checked" in err
+    assert "There is no promise to check" in err
     assert calibrant("route", "shortlist", rule, tmp_path / "more.npz")[0] == 0
     code, out, err = calibrant("route", "check", rule, new)
     assert (code, err) == (0, "")

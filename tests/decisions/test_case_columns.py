@@ -11,7 +11,8 @@ from calibrant import Predictions
 from calibrant.decisions import Policy, RoutingRule, certify, check_promise, choose_shortlist, choose_threshold
 from calibrant.decisions.bounds import cluster_p_value
 from calibrant.decisions.certify import default_starts, default_thresholds
-from calibrant.errors import InvalidInput
+from calibrant.deployment import Stream, watch
+from calibrant.errors import CalibrantWarning, InvalidInput
 
 
 def draw(n, seed, *, sites=("a", "b"), shares=None, worse=None, sharpness=7.0):
@@ -49,6 +50,42 @@ def test_the_common_threshold_is_that_of_a_plain_loop(seed):
     assert rule.threshold == slow_common(cases, [site == name for name in "abc"], 0.95, 0.05)
 
 
+def test_groups_with_numbers_for_names_are_the_same_as_integers_and_as_floats():
+    def numbered(seed, kind):
+        cases = draw(3000, seed)
+        extras = {"site": (cases.extras["site"] == "b").astype(kind)}
+        return Predictions.from_logits(cases.logits, cases.targets, extras=extras)
+
+    common = choose_threshold(numbered(0, int), 0.9, groups="site")
+    own = choose_threshold(numbered(0, int), 0.9, per_group="site")
+    assert [name for name, _ in own.group_thresholds] == ["0", "1"]
+    for rule in (common, own):
+        lines = [check_promise(rule, numbered(1, kind)).groups for kind in (int, float)]
+        assert [line.name for line in lines[1]] == ["all", "site 0", "site 1"]
+        assert lines[0] == lines[1]
+    stream = Stream.of_predictions(Policy(3, rule=common), numbered(1, float))
+    found = watch(stream.select(where=("site", "1")))
+    assert found.groups == "site"
+    assert watch(stream.select(where=("site", "1.0"))).signals == found.signals
+
+
+def test_a_check_without_a_case_of_the_promised_groups_says_so():
+    rule = choose_threshold(draw(3000, 0), 0.9, groups="site")
+    with pytest.warns(CalibrantWarning, match=r"in a group that the rule promises for \(site: a, b\)"):
+        found = check_promise(rule, draw(3000, 1, sites=("A", "B")))
+    assert [line.name for line in found.groups] == ["all"]
+
+
+def test_as_many_cases_are_needed_as_one_start_takes_in_all_groups():
+    cases = draw(2000, 7, sites=("a", "b", "c"), shares=(0.6, 0.3, 0.1), sharpness=4)
+    rule = choose_threshold(cases, 0.95, groups="site")
+    assert "No threshold passes in all of 3 groups" in rule.note  # each passes somewhere
+    needed = rule.evidence.cases_needed
+    for times, shown in ((1.05, True), (0.6, False)):
+        again = cases.subset(np.arange(int(times * needed)) % 2000)
+        assert (choose_threshold(again, 0.95, groups="site").threshold is not None) == shown
+
+
 def test_groups_are_counted_and_promised():
     cases = draw(4000, 5, sites=("a", "b", "tiny"), shares=(0.6, 0.39, 0.01))
     rule = choose_threshold(cases, 0.95, groups="site")
@@ -69,7 +106,7 @@ def test_groups_are_counted_and_promised():
 def test_a_group_in_the_way_is_named():
     rule = choose_threshold(draw(4000, 6, worse="b"), 0.95, groups="site")
     assert rule.threshold is None
-    assert "b do not show it at any threshold." in rule.note
+    assert "Groups that do not show it by themselves at any threshold: b." in rule.note
     assert choose_threshold(draw(4000, 6), 0.95, groups="site").automates
 
 

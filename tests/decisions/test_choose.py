@@ -148,7 +148,7 @@ def test_shares_of_any_float_type_are_taken(draw):
         ({"target_accuracy": 1.0}, "target_accuracy must"),
         ({"target_accuracy": 99}, "target_accuracy must"),
         ({"confidence": 0.0}, "confidence must"),
-        ({"cost_error": 1.0}, "cost_review must be a number"),
+        ({"cost_error": 1.0}, "both costs"),
         ({"cost_error": -1.0, "cost_review": 1.0}, "cost_error must"),
         ({"cost_error": 1.0, "cost_review": float("nan")}, "cost_review must"),
         ({"cost_error": "x", "cost_review": 1.0}, "cost_error must"),

@@ -95,10 +95,10 @@ def test_bad_files_are_one_line(cases, tmp_path, text):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"cost_error": 2.0}, "cost_review must be a number"),
-        ({"cost_review": 1.0}, "cost_error must be a number"),
+        ({"cost_error": 2.0}, "both costs"),
+        ({"cost_review": 1.0}, "both costs"),
         ({"cost_error": 2.0, "cost_review": 0}, "cost_review must be finite and positive"),
-        ({"cost_matrix": COSTS}, "cost_review must be a number"),
+        ({"cost_matrix": COSTS}, "both costs"),
         ({"cost_matrix": COSTS, "cost_review": 1, "cost_error": 2}, "cost_error must be left out"),
         ({"cost_matrix": COSTS[:2], "cost_review": 1}, r"finite costs of at least 0 of shape \(3, 3\)"),
         ({"cost_matrix": -COSTS, "cost_review": 1}, "finite costs of at least 0"),

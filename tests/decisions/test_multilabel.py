@@ -1,6 +1,7 @@
 """Several labels per case: reading, metrics, rules with one confidence, ONNX, monitor and page."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from calibrant import evaluate
@@ -115,6 +116,14 @@ def test_page(rules, tmp_path):
 def test_bad_input(probabilities, targets, labels, message):
     with pytest.raises(InvalidInput, match=message):
         cases_by_label(probabilities, targets, labels)
+
+
+def test_names_decide_the_order_of_the_columns_of_a_frame(rules):
+    probabilities, targets = draw(200)
+    tables = [pd.DataFrame(table, columns=NAMES).iloc[:, ::-1] for table in (probabilities, targets)]
+    np.testing.assert_array_equal(rules.decide(tables[0]), rules.decide(probabilities))
+    by_name, by_place = cases_by_label(*tables, NAMES), cases_by_label(probabilities, targets, NAMES)
+    assert evaluate_labels(by_name).rows == evaluate_labels(by_place).rows
 
 
 def test_cases_must_have_all_labels(rules):

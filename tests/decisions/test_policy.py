@@ -5,6 +5,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from calibrant import Predictions
@@ -111,6 +112,13 @@ def test_names_decide_the_order_of_columns(policy, draw):
     np.testing.assert_array_equal(policy.decide(turned).predicted, policy.decide(raw).predicted)
     with pytest.raises(InvalidInput, match="classes"):
         policy.decide(draw(10, class_names=["a", "b", "x"]))
+
+
+def test_names_decide_the_order_of_the_columns_of_a_frame(policy, draw):
+    raw = draw(300, seed=5)
+    frame = pd.DataFrame(raw.logits, columns=["a", "b", "c"])
+    turned = policy.decide(frame[["c", "a", "b"]], "logits")
+    np.testing.assert_array_equal(turned.predicted, policy.decide(raw.logits, "logits").predicted)
 
 
 def test_without_a_rule_every_case_goes_to_a_person(draw):

@@ -102,7 +102,7 @@ def test_numbers_as_names_decide_too(draw):
 
 
 def test_what_cannot_be_checked(draw):
-    with pytest.raises(InvalidInput, match="promise an accuracy"):
+    with pytest.raises(InvalidInput, match="no promise to check"):
         check_promise(RoutingRule(threshold=0.9, n_classes=3), draw(50))
     with pytest.raises(InvalidInput, match="made for 2 classes"):
         check_promise(RULE, draw(50))

@@ -177,7 +177,7 @@ def test_a_repeated_id_is_refused_and_nothing_is_written(tmp_path, logits, block
     else:
         path.write_text(path.read_text().replace("case-49,", "case-3,"))
     (tmp_path / "out.csv").write_text("before")
-    with pytest.raises(InvalidInput, match="ids must be distinct, got 'case-3' again in row 49"):
+    with pytest.raises(InvalidInput, match=r"in\.\w+: ids must be distinct, got 'case-3' again in row 49"):
         route_file(POLICY, path, tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 2

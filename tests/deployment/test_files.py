@@ -192,7 +192,7 @@ def test_a_label_without_a_time_is_refused(tmp_path, bad):
         ("x,auto,1,1,1.5", None, "confidence must lie in 0..1, got 1.5"),
         ("x,auto,1,1", None, "row 0 must have 5 cells"),
         ("x,auto,1,1,0.95", "x,0\nx,1", "not contradict each other, got 0 and 1 for 'x'"),
-        ("x,auto,1,1,0.95", "q,0", "none of its 1 labels is of a case that was decided"),
+        ("x,auto,1,1,0.95", "q,0", "none of its 1 labels .* labels is .q., that of the decisions .x."),
         (
             "x,auto,1,1,0.95",
             "x,dog",

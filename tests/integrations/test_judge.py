@@ -58,6 +58,10 @@ def test_a_temperature_that_harms_the_test_cases_is_told(tmp_path):
 def test_bad_input_is_one_line_and_writes_nothing(tmp_path):
     with pytest.raises(InvalidInput, match=r"^target_accuracy must"):
         judge(tmp_path / "out", some(200), target_accuracy=99)
+    other = some(200)
+    named = Predictions.from_logits(other.logits, other.targets, class_names=["a", "b", "x"])
+    with pytest.raises(InvalidInput, match="name the classes a, b, c, got x"):
+        judge(tmp_path / "out", some(200), named)
     assert not (tmp_path / "out").exists()
 
 

@@ -153,6 +153,24 @@ def test_other_rows_are_refused():
         compare(a, a, n_resamples=0)
 
 
+def test_rows_are_the_same_whatever_the_order_of_the_classes():
+    rng = np.random.default_rng(0)
+    scores, targets = rng.normal(size=(100, 3)), rng.integers(3, size=100)
+    names = np.array(["cat", "dog", "owl"])
+    a = Predictions.from_logits(scores, targets, class_names=list(names))
+    turned = Predictions.from_logits(scores[:, ::-1], 2 - targets, class_names=list(names[::-1]))
+    assert compare(a, turned, n_resamples=20)["test_error"].difference == 0.0
+    with pytest.raises(InvalidInput, match="got owl instead of cat in row 0"):
+        compare(a, Predictions.from_logits(scores, 2 - targets, class_names=list(names)), n_resamples=20)
+
+
+def test_systems_that_answer_with_other_classes_are_compared():
+    answers = np.array(["cat", "dog", "owl", "dog"] * 10), np.array(["cat", "dog", "cat", "cow"] * 10)
+    truth = np.array(["cat", "dog", "owl", "owl"] * 10)
+    a, b = (Predictions.from_confidence(each, np.full(40, 0.9), truth) for each in answers)
+    assert compare(a, b, n_resamples=20)["test_error"].difference == pytest.approx(0.25)
+
+
 def test_accuracies_of_small_sets_have_no_interval_of_their_difference():
     def confident(rows):
         top = np.r_[np.full(rows, 0.97), np.full(400 - rows, 0.6)]

@@ -71,7 +71,7 @@ def test_few_wrong_or_right_rows_give_no_interval_of_a_ranking_and_say_why(right
     found = evaluate(rows, n_resamples=50, **settings)
     assert {"auroc", "aurc"} & found.intervals.keys() == set()
     assert "nll" in found.intervals
-    why = "No interval of AUROC, right or wrong, AURC: Fewer than 10 rows (or clusters) are wrong, or right."
+    why = "No interval of AUROC, right or wrong; AURC: Fewer than 10 rows (or clusters) are wrong, or right."
     assert why in " ".join(found.table().split())
     compared = compare(rows, rows.subset(np.arange(99)), n_resamples=50, **settings)
     assert compared["auroc"].interval is None

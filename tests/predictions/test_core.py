@@ -4,6 +4,7 @@ import math
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -180,6 +181,31 @@ def test_bad_ids_and_names_are_refused():
     refused("distinct, got 'b' twice", three, [0], class_names=["a", "b", "b"])
     refused("non-empty strings", class_names=["a", ""])
     refused("non-empty strings", class_names="ab")
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
+@pytest.mark.parametrize("column", [list, lambda values: pd.Series(values, dtype="string")])
+def test_a_missing_label_among_text_is_no_class(missing, column):
+    labels = column(["cat", missing])
+    with pytest.raises(InvalidInput, match=r"targets must have a label in every row, got .* in row 1"):
+        Predictions.from_probabilities(GOOD, labels, class_names=["cat", "dog"])
+    with pytest.raises(InvalidInput, match=r"targets must have a label in every row, got .* in row 1"):
+        Predictions.from_confidence(["cat", "dog"], [0.9, 0.8], labels)
+    with pytest.raises(InvalidInput, match=r"predicted must have a label in every row, got .* in row 1"):
+        Predictions.from_confidence(labels, [0.9, 0.8])
+
+
+@pytest.mark.parametrize("class_names", [["cat", "dog", "owl"], {0: "cat", 1: "dog", 2: "owl"}, None])
+def test_names_decide_the_order_of_the_columns_of_a_frame(class_names):
+    headings = ["owl", "cat", "dog"]
+    if class_names is None:
+        headings = [2, 0, 1]
+    frame = pd.DataFrame([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]], columns=headings)
+    predictions = Predictions.from_probabilities(frame, [2, 1], class_names=class_names)
+    assert predictions.scores.tolist() == [[0.2, 0.1, 0.7], [0.1, 0.8, 0.1]]
+    assert Predictions.from_probabilities(frame.to_numpy(), [0, 2], class_names=class_names).correct.all()
+    others = frame.set_axis(["p_1", "p_2", "p_3"], axis=1)  # these name no class
+    assert Predictions.from_probabilities(others, [0, 2], class_names=class_names).correct.all()
 
 
 def test_nothing_can_be_written_to():

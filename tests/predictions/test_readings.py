@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from calibrant import Predictions, evaluate
-from calibrant.errors import InvalidInput
+from calibrant.errors import CalibrantWarning, InvalidInput
 
 FRAME = pd.DataFrame(
     {"p_cat": [0.9, 0.3, 0.2], "p_dog": [0.1, 0.7, 0.8], "label": ["cat", "cat", "dog"], "age": [1, 2, 3]}
@@ -155,6 +155,15 @@ def test_bad_json_lines_are_refused(tmp_path, line, message):
         Predictions.load(tmp_path / "p.jsonl")
 
 
+def test_lists_and_objects_without_a_role_are_left_out_of_json_lines(tmp_path):
+    line = (
+        '{"predicted": "a", "confidence": 0.9, "label": "a", "usage": {"tokens": 3}, "logprobs": [-0.1], "site": "x"}'
+    )
+    (tmp_path / "p.jsonl").write_text(f"{line}\n{line}\n")
+    found = Predictions.load(tmp_path / "p.jsonl")
+    assert (len(found), list(found.extras)) == (2, ["site"])
+
+
 def test_text_labels_and_id2label():
     logits = [[1.0, 2.0], [2.0, 1.0]]
     for names in (["cat", "dog"], {0: "cat", 1: "dog"}, {"1": "dog", "0": "cat"}):
@@ -247,3 +256,32 @@ def test_a_frame_that_is_no_table_is_refused_in_one_line(more):
     with pytest.raises(InvalidInput, match=r"^frame: .*Leave out columns") as caught:
         Predictions.from_frame(frame)
     assert "\n" not in str(caught.value)
+
+
+def test_labels_that_contradict_the_predictions_are_doubted():
+    rng = np.random.default_rng(0)
+    p = rng.random(200)
+    yes = (rng.random(200) < p).astype(int)
+    frame = pd.DataFrame({"p_yes": p, "p_no": 1 - p, "label": yes})  # 0 is the first column, which is p_yes
+    with pytest.warns(CalibrantWarning, match="right, and chance alone would give .*: 0 is yes, 1 is no"):
+        found = Predictions.from_frame(frame)
+    assert found.correct.mean() < 0.4
+    for good in (frame[["p_no", "p_yes", "label"]], frame.head(20), frame.assign(label=1)):
+        Predictions.from_frame(good)  # warnings are errors here
+    answers = pd.DataFrame({"predicted": ["Cat", "Dog"] * 20, "confidence": 0.9, "target": ["cat", "dog"] * 20})
+    with pytest.warns(CalibrantWarning, match="no predicted class is a label.*Predicted: Cat, Dog. Labels: cat, dog"):
+        Predictions.from_frame(answers)
+    Predictions.from_frame(answers.assign(predicted="dog"))
+
+
+@pytest.mark.parametrize("words", [(False, True), ("false", "true"), ("FALSE", "TRUE")])
+def test_true_is_class_1_of_two(words):
+    frame = pd.DataFrame({"probability": [0.8, 0.1], "label": [words[1], words[0]]})
+    found = Predictions.from_frame(frame, columns={"positive": "1"})
+    assert (found.class_names, found.targets.tolist()) == ((str(words[0]), str(words[1])), [1, 0])
+
+
+def test_an_empty_label_of_two_classes_is_refused(tmp_path):
+    (tmp_path / "p.csv").write_text("p_yes,label\n0.8,yes\n0.1,\n0.3,no\n")
+    with pytest.raises(InvalidInput, match="must have a label in every row"):
+        Predictions.load(tmp_path / "p.csv")

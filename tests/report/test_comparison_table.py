@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 
 from calibrant import Predictions, compare, evaluate
@@ -154,3 +155,14 @@ def test_same_cases_looks_at_targets_and_ids(make):
     assert not same_cases(make(n=100, ids=ids), make(n=100, ids=ids[::-1]))
     assert not same_cases(make(n=100), make(n=101))
     assert not same_cases(make(n=100), make(n=100, classes=5))
+
+
+def test_same_cases_goes_by_the_names_of_classes():
+    scores = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
+    first = Predictions.from_probabilities(scores, ["cat", "owl"], class_names=["cat", "dog", "owl"])
+    turned = Predictions.from_probabilities(scores[:, ::-1], ["cat", "owl"], class_names=["owl", "dog", "cat"])
+    assert same_cases(first, turned)
+    assert not same_cases(first, turned.subset([1, 0]))
+    answers = Predictions.from_confidence(["cat", "ant"], [0.9, 0.8], ["cat", "owl"])
+    assert same_cases(answers, Predictions.from_confidence(["owl", "dog"], [0.9, 0.8], ["cat", "owl"]))
+    assert not same_cases(answers, Predictions.from_confidence(["owl", "dog"], [0.9, 0.8], ["cat", "dog"]))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, evaluate
-from calibrant.calibration import TemperatureScaling
+from calibrant.calibration import PlattScaling, TemperatureScaling
 from calibrant.decisions import Policy, RoutingRule, choose_threshold
 from calibrant.errors import InvalidInput
 from calibrant.report import ReportEntry, Section, read_entries, write_report
@@ -299,3 +299,6 @@ def test_a_class_and_its_confidence_make_a_page(visible_text):
     scores = Predictions.from_confidence(predicted, 10 * confidence, targets, kind="score")
     with pytest.raises(InvalidInput, match="scores of 'the model' must"):
         build_page(scores, n_resamples=0)
+    text = visible_text(build_page(answers, policy=Policy(2, PlattScaling().fit(answers)), n_resamples=0))
+    assert "Calibrated by the platt map: ECE" in text
+    assert "NLL" not in text

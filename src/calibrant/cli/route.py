@@ -89,7 +89,8 @@ def fit(
 
     path = source_path(source, "val")
     target = out or policy_path(path)
-    refuse_overwriting([target], [path])
+    refuse_overwriting([target], [path, cost_matrix])
+    _refuse_several(calibrate, policy is not None, raw)
     given = load_predictions(path, **reading.options())
     stated = given if per_class else given.as_right_or_wrong()
     start = Policy(stated.n_classes, class_names=stated.class_names)
@@ -151,6 +152,11 @@ def fit(
         "path": str(target),
     }
     answer("\n".join([*lines, f"Wrote {target}"]), content, as_json=as_json)
+
+
+def _refuse_several(*ways: bool) -> None:
+    if sum(ways) > 1:
+        raise InvalidInput("Choose one of --calibrate, --policy and --raw: each says which calibrator is used.")
 
 
 def _calibrated(start: "Policy", cases: "Predictions", reused: Path | None) -> "Predictions":
@@ -216,6 +222,8 @@ def binary(
     path = source_path(source, "val")
     refuse_overwriting([out], [path, policy])
     loaded = load_predictions(path, **reading.options())
+    if loaded.n_classes != 2:
+        raise invalid("source", "have two classes", f"{loaded.n_classes} in {path}", "For more, use route fit.")
     start = Policy(2, class_names=loaded.class_names)
     if policy is not None:
         start = Policy.load(policy).with_rule(None)
@@ -226,7 +234,7 @@ def binary(
         sensitivity=sensitivity,
         specificity=specificity,
         confidence=confidence,
-        positive=_class_number(reading.positive, loaded),
+        positive=_class_number(reading.positive, cases),
     )
     start.with_rule(rule).save(out)
     answer(f"{rule.note}\nWrote {out}", {"rule": rule.to_dict(), "path": str(out)}, as_json=as_json)
@@ -250,7 +258,7 @@ def labels(
 
     Args:
         source: A table that was used for nothing else, with two columns per label: p_LABEL, its probability, and
-            y_LABEL, 0 or 1.
+            y_LABEL, 0 or 1 (or false or true).
         names: Names of the labels, separated by commas.
         sensitivity: Share of the positive cases of each label that is not called negative.
         specificity: Share of the negative cases of each label that is not called positive. Default: none is promised.

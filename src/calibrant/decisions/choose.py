@@ -14,7 +14,7 @@ from calibrant.decisions.costs import CostMatrix, automated_costs, check_costs
 from calibrant.decisions.ranking import GIVEN, Score, choose_score, is_bounded
 from calibrant.decisions.rule import Costs, Evidence, GroupEvidence, RoutingRule, route_all
 from calibrant.decisions.shortfall import (
-    most_needed,
+    cases_needed,
     needed_in_clusters,
     note_kept,
     note_needed,
@@ -381,8 +381,8 @@ class _Tests:
         if clusters is not None and len(tables) == 1 and not self.promised:
             needed = needed_in_clusters(self.ranking, self.correct, clusters, tables[0], self.target)
         else:
-            alone = [[self.certify(rows)] for rows in self.promised.values()]
-            needed = most_needed([tables, *alone], self.target, search.confidence, cases)
+            groups = [self.certify(rows) for rows in self.promised.values()]
+            needed = cases_needed(tables, groups, self.target, search.confidence, cases)
         note = note_nothing(rule, tables[0].largest_part, cases, needed)
         supported = None
         if search.score == "probability":

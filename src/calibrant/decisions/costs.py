@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import as_array, positive
-from calibrant.errors import invalid
+from calibrant.errors import InvalidInput, invalid
 from calibrant.files import as_path
 from calibrant.predictions import Predictions, names_or_numbers, read_table
 
@@ -23,6 +23,8 @@ def check_costs(
     """Return the cost of errors, as a number or a matrix, and the cost of one review; None if no cost is given."""
     if cost_error is None and cost_review is None and cost_matrix is None:
         return None
+    if cost_review is None or (cost_error is None and cost_matrix is None):
+        raise InvalidInput("Pass both costs: that of an error (cost_error or cost_matrix) and cost_review.")
     review = positive("cost_review", cost_review)
     if cost_matrix is None:
         return positive("cost_error", cost_error), review

@@ -18,6 +18,7 @@ from calibrant.errors import invalid, naming
 from calibrant.files import check_format, read_json
 from calibrant.metrics import evaluate
 from calibrant.predictions import Predictions
+from calibrant.predictions.columns import columns_in_order
 from calibrant.tables import Table
 
 _VERSION = 1
@@ -44,6 +45,7 @@ def cases_by_label(probabilities: Any, targets: Any, labels: Sequence[str]) -> d
     for name, array in (("probabilities", values), ("targets", truth)):
         if array.shape != (len(values), len(labels)):
             raise invalid(name, f"have the shape (n, {len(labels)}), a column per label", array.shape)
+    values, truth = columns_in_order(values, probabilities, labels), columns_in_order(truth, targets, labels)
     if not np.isin(truth, (0, 1)).all():
         raise invalid("targets", "be 0 or 1 for each label", truth[~np.isin(truth, (0, 1))][0])
     cases = {}
@@ -55,7 +57,7 @@ def cases_by_label(probabilities: Any, targets: Any, labels: Sequence[str]) -> d
 
 
 def read_labels(source: str | Path, labels: Sequence[str]) -> dict[str, Predictions]:
-    """Read a table with the columns `p_LABEL`, a probability, and `y_LABEL`, 0 or 1, for each label."""
+    """Read a table with the columns `p_LABEL`, a probability, and `y_LABEL`, 0 or 1 or a boolean, for each label."""
     probabilities, targets = [], []
     for label in labels:
         columns = {"scores": f"p_{label}", "target": f"y_{label}", "positive": "1"}

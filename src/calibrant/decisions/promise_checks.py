@@ -1,5 +1,6 @@
 """Whether the promises of a rule, a shortlist or a whole policy held on new labelled cases."""
 
+import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from calibrant.decisions.bounds import cluster_interval, interval
 from calibrant.decisions.policy import Policy
 from calibrant.decisions.rule import RoutingRule
 from calibrant.decisions.shortlist import ShortlistCheck, check_shortlist
-from calibrant.errors import InvalidInput
+from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.metrics.metric import check_clusters
 from calibrant.metrics.subgroups import group_rows
 from calibrant.predictions import Predictions, names_or_numbers
@@ -93,7 +94,7 @@ def check_promise(rule: RoutingRule, predictions: Predictions, *, confidence: fl
     clusters (`bounds.cluster_interval`), as the promise did.
     """
     if rule.target_accuracy is None:
-        raise InvalidInput("rule must promise an accuracy to be checked, got one without target_accuracy.")
+        raise InvalidInput("There is no promise to check. Fit a rule first: calibrant route fit, or choose_threshold.")
     predictions = rule.in_own_order(predictions)
     routed = rule.route(predictions)
     automate, correct = routed.automate, routed.predicted == predictions.targets
@@ -140,6 +141,10 @@ def _lines(rule: RoutingRule, predictions: Predictions, predicted: NDArray[np.in
         for name, rows in group_rows(predictions, rule.groups).items():
             if name in promised:
                 lines[f"{rule.groups} {name}"] = rows
+        if promised and len(lines) == 1:
+            there = ", ".join(sorted(promised)[:5])
+            text = f"No case is in a group that the rule promises for ({rule.groups}: {there})."
+            warnings.warn(f"{text} Only all cases are checked.", CalibrantWarning, stacklevel=3)
     return lines
 
 

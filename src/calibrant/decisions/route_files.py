@@ -14,7 +14,7 @@ from calibrant.decisions.multilabel import MultiLabel
 from calibrant.decisions.policy import Policy
 from calibrant.decisions.rule import Routed, percent
 from calibrant.decisions.shortlist import candidate_columns, candidates
-from calibrant.errors import InvalidInput, did_you_mean, invalid
+from calibrant.errors import InvalidInput, did_you_mean, invalid, naming
 from calibrant.files import as_path, atomic_stream
 from calibrant.predictions import Block, Kind, Origin, Predictions, Scan, names_or_numbers, scan, table_writer
 from calibrant.predictions.columns import DistinctIds, as_ids
@@ -81,7 +81,7 @@ def route_file(
     names: NDArray[Any] = np.array(names_or_numbers(opened.class_names, opened.n_classes), dtype=object)
     cases = automated = unknown = 0
     distinct = DistinctIds()
-    with atomic_stream(path) as handle, table_writer(handle, suffix) as append:
+    with naming(source), atomic_stream(path) as handle, table_writer(handle, suffix) as append:
         for block in opened.blocks(targets=False, extras=list(dict.fromkeys(wanted))):
             ids: NDArray[Any] = np.arange(block.start, block.start + len(block))
             if block.ids is not None:

@@ -14,7 +14,7 @@ from calibrant.decisions.ranking import GIVEN, Score, check_score, is_bounded, r
 from calibrant.errors import InvalidInput, invalid
 from calibrant.files import MOST_CLASSES, typed
 from calibrant.predictions import Kind, Predictions, in_order_of, names_or_numbers, require_predictions
-from calibrant.predictions.columns import as_class_names
+from calibrant.predictions.columns import as_class_names, columns_in_order, group_name
 from calibrant.predictions.readings import RIGHT_OR_WRONG
 from calibrant.predictions.rows import SUM_TOLERANCE, Precision, as_scores, probabilities_of, refuse_scores
 from calibrant.tables import FEW, Displayed, ShownFields, Table
@@ -291,7 +291,7 @@ class RoutingRule(Part):
             tolerance = SUM_TOLERANCE[precision]
         refuse_scores(kind, values, first, tolerance)
         self.check_classes(values.shape[1])
-        return values, precision
+        return columns_in_order(values, scores, self.class_names), precision
 
     def in_own_order(self, predictions: Predictions, *, where: str = "predictions") -> Predictions:
         """`predictions` in the order of the rule's classes. Other classes are refused."""
@@ -336,12 +336,12 @@ class RoutingRule(Part):
                 f"This rule has a threshold for each value of {self.groups!r}. Pass cases with that column."
             )
         known = {name: value for name, value in self.group_thresholds if value is not None}
-        return np.array([known.get(str(name), math.inf) for name in groups.tolist()])
+        return np.array([known.get(group_name(name), math.inf) for name in groups.tolist()])
 
     def unknown_groups(self, groups: NDArray[Any]) -> int:
         """How many cases have a group that the rule was not fitted with."""
         known = {name for name, _ in self.group_thresholds or ()}
-        return sum(str(name) not in known for name in groups.tolist())
+        return sum(group_name(name) not in known for name in groups.tolist())
 
     def overview_rows(self) -> list[tuple[str, object]]:
         """What it promises and what it was chosen on, one line each."""

@@ -1,6 +1,6 @@
 """If no threshold can be promised: what the cases support, what must be reviewed, and how many more would do."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -86,29 +86,41 @@ class Needed(NamedTuple):
     as_seen: bool
 
 
-def _cases_needed(tables: list[Certificate], target: float, confidence: float, cases: int) -> Needed:
-    """Total cases at which some start would pass if the shares of automated cases stayed as seen.
-
-    First with the error rates as seen. If each of these is above what the target allows, with the lowest rates that
-    are compatible with what was seen (one-sided exact bound at `confidence`; 0 if too few cases were seen to judge).
-    Only if these too are above it at every threshold do the cases exclude the target.
-    """
+def _starts(table: Certificate, groups: list[Certificate], cases: int) -> Iterator[tuple[float, list[tuple[int, int]]]]:
+    """The level of each start, and cases and errors of all cases and of each group there."""
     # A handful of cases without an error says nothing about a rate; they count only if there is nothing else.
     judged = max(_JUDGED, cases // 50)
-    seen: list[tuple[int, int, float]] = []
-    for table in tables:
-        usable = (table.levels > 0) & (table.cases > 0)
-        if (usable & (table.cases >= judged)).any():
-            usable &= table.cases >= judged
-        columns = table.cases[usable].tolist(), table.errors[usable].tolist(), table.levels[usable].tolist()
-        seen += zip(*columns, strict=True)
+    usable = (table.levels > 0) & (table.cases > 0)
+    if (usable & (table.cases >= judged)).any():
+        usable &= table.cases >= judged
+    for place in np.flatnonzero(usable).tolist():
+        counts = [(int(line.cases[place]), int(line.errors[place])) for line in (table, *groups)]
+        yield float(table.levels[place]), [line for line in counts if line[0]]
+
+
+def cases_needed(
+    tables: list[Certificate], groups: list[Certificate], target: float, confidence: float, cases: int
+) -> Needed:
+    """Total cases at which some start would pass if the shares of automated cases stayed as seen.
+
+    A start passes if all cases and each of the groups pass there. First with the error rates as seen. If some of these
+    are above what the target allows at every start, with the lowest rates that are compatible with what was seen
+    (one-sided exact bound at `confidence`; 0 if too few cases were seen to judge). Only if these too are above it at
+    every threshold do the cases exclude the target.
+    """
+    starts = [start for table in tables for start in _starts(table, groups, cases)]
 
     def total(rate: Callable[[int, int], float]) -> int | None:
         totals = []
-        for count, errors, level in seen:
-            automated = cases_at_rate(rate(errors, count), target, level)
-            if automated is not None:
-                totals.append(max(-(-automated * cases // count), cases + 1))
+        for level, lines in starts:
+            needed = [cases + 1]
+            for count, errors in lines:
+                automated = cases_at_rate(rate(errors, count), target, level)
+                if automated is None:
+                    break
+                needed.append(-(-automated * cases // count))
+            else:
+                totals.append(max(needed))
         if not totals:
             return None
         return min(*totals, MOST_CASES)
@@ -122,15 +134,6 @@ def _cases_needed(tables: list[Certificate], target: float, confidence: float, c
     if as_seen is not None:
         return Needed(as_seen, True)
     return Needed(total(lowest), False)
-
-
-def most_needed(lines: list[list[Certificate]], target: float, confidence: float, cases: int) -> Needed:
-    """What the most demanding line needs: all cases, or a group that is promised the target too."""
-    each = [_cases_needed(tables, target, confidence, cases) for tables in lines]
-    for needed in each:
-        if needed.cases is None:
-            return needed
-    return max(each, key=lambda needed: needed.cases or 0)
 
 
 def needed_in_clusters(
@@ -200,7 +203,7 @@ def note_on_groups(rule: RoutingRule, fewest: int, failing: list[str]) -> str:
     if inside and rule.automates:
         sentences.append(f"It is promised for all cases and for each of {len(inside)} groups ({_listed(inside)}).")
     elif failing:
-        sentences.append(f"{_listed(failing)} do not show it at any threshold.")
+        sentences.append(f"Groups that do not show it by themselves at any threshold: {_listed(failing)}.")
     elif inside:
         sentences.append(f"No threshold passes in all of {len(inside)} groups ({_listed(inside)}).")
     if outside:

@@ -20,7 +20,7 @@ from calibrant.deployment.log import DecisionLog
 from calibrant.errors import InvalidInput, did_you_mean, invalid
 from calibrant.files import as_path
 from calibrant.predictions import Kind, Predictions, names_or_numbers, prediction_files, read_table, scan
-from calibrant.predictions.columns import Labels, check_distinct
+from calibrant.predictions.columns import Labels, check_distinct, group_name
 from calibrant.predictions.reader import FORMATS
 from calibrant.predictions.readings import RIGHT_OR_WRONG
 from calibrant.predictions.table_files import TABLE_FORMATS, table_columns
@@ -109,6 +109,7 @@ class Stream:
             if until is not None:
                 chosen &= moments < _seconds(until)
         if where is not None:
+            where = where[0], group_name(where[1])
             chosen &= self.text_column(where[0]) == where[1]
         if not chosen.any():
             raise InvalidInput(f"None of the {len(self):,} cases is selected. Choose another period or group.")
@@ -125,7 +126,7 @@ class Stream:
         """An extra column as text; refused if the cases do not have it."""
         if name not in self.extras:
             raise _unknown_column(name, self.extras)
-        return np.asarray([str(value) for value in self.extras[name]], dtype=object)
+        return np.asarray([group_name(value) for value in self.extras[name]], dtype=object)
 
     @classmethod
     def of_predictions(cls, policy: Policy, predictions: Predictions) -> Self:
@@ -531,7 +532,10 @@ def _join_labels(ids: list[str], labels: dict[str, int], where: str) -> tuple[In
     """The label of each case, -1 for none, and its place among the labels."""
     places = {identity: place for place, identity in enumerate(labels, start=1)}
     if labels and not any(identity in labels for identity in ids):
-        raise InvalidInput(f"{where}: none of its {len(labels):,} labels is of a case that was decided.")
+        raise InvalidInput(
+            f"{where}: none of its {len(labels):,} labels is of a case that was decided. The first id of the labels is "
+            f"{next(iter(labels))[:40]!r}, that of the decisions {ids[0][:40]!r}."
+        )
     truth = np.array([labels.get(identity, -1) for identity in ids], dtype=np.int64)
     return truth, np.array([places.get(identity, 0) for identity in ids], dtype=np.int64)
 

@@ -70,14 +70,14 @@ def judge(
     share = temperature_share(len(validation))
     place = as_path(folder)
     policy = fit_policy(validation, target_accuracy, share=share, seed=seed, confidence=confidence)
-    validation.save(place / "predictions" / "val.npz")
-    if test is None:
+    shown = test
+    if shown is None:
         shown = validation.split(share, seed=seed)[1]
-    else:
-        shown = test
+    calibrated = policy.calibrate(shown)  # refuses other classes before anything is written
+    validation.save(place / "predictions" / "val.npz")
+    if test is not None:
         test.save(place / "predictions" / "test.npz")
     policy.save(place / FILE_NAME)
     page = write_report({name: shown}, place / "report.html", policy=policy)
-    calibrated = policy.calibrate(shown)
     warn_if_worse(shown, calibrated)
     return Judgement(policy, evaluate(shown), evaluate(calibrated), page)

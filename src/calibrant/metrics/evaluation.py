@@ -217,7 +217,7 @@ class Evaluation(Result):
         if self.intervals is None:
             return Table(title, [row[:2] for row in rows], headings)
         headings.append(f"{100 * (self.level or 0):g} % interval")
-        missing = [f"No interval of {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+        missing = [f"No interval of {'; '.join(names)}: {reason}" for reason, names in reasons.items()]
         return Table(title, rows, headings, "\n".join(missing))
 
     def with_interval(self, name: str) -> str:

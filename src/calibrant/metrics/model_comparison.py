@@ -22,7 +22,7 @@ from calibrant.metrics.evaluation import (
 )
 from calibrant.metrics.intervals import Resampled, resample_models
 from calibrant.metrics.metric import Weights, check_clusters, definition, label, optional_weights
-from calibrant.predictions import Predictions, require_predictions
+from calibrant.predictions import Predictions, names_or_numbers, require_predictions, same_targets
 from calibrant.tables import ShownFields, Table
 
 Verdict = Literal["better", "worse", "cannot tell"]
@@ -200,7 +200,7 @@ def _check_same_rows(a: Predictions, b: Predictions) -> None:
     hint = "compare needs the same rows in the same order."
     if len(a) != len(b):
         raise invalid("b", f"have the {len(a)} rows of a", f"{len(b)} rows", hint)
-    if a.n_classes != b.n_classes:
+    if a.has_all_classes and b.has_all_classes and a.n_classes != b.n_classes:
         raise invalid("b", f"have the {a.n_classes} classes of a", f"{b.n_classes} classes")
     if a.ids is not None and b.ids is not None:
         other = a.ids.astype(np.str_) != b.ids.astype(np.str_)
@@ -208,9 +208,8 @@ def _check_same_rows(a: Predictions, b: Predictions) -> None:
             row = int(np.argmax(other))
             rule = f"have the ids of a ({a.ids[row]} in row {row})"
             raise invalid("b", rule, b.ids[row], f"{hint} Sort both by id.")
-    differs = a.targets != b.targets
-    if differs.any():
-        row = int(np.argmax(differs))
-        raise InvalidInput(
-            f"b must have the targets of a, got {b.targets[row]} instead of {a.targets[row]} in row {row}. {hint}"
-        )
+    same = same_targets(a, b)
+    if not same.all():
+        row = int(np.argmin(same))
+        own, other = (names_or_numbers(each.class_names, each.n_classes)[each.targets[row]] for each in (a, b))
+        raise InvalidInput(f"b must have the targets of a, got {other} instead of {own} in row {row}. {hint}")

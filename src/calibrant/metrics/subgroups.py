@@ -14,6 +14,7 @@ from calibrant.metrics.evaluation import Evaluation, Result, evaluate
 from calibrant.metrics.functions import class_gap_sums
 from calibrant.metrics.metric import Groups, Weights, check_weights, column_of, definition, higher_is_better, label
 from calibrant.predictions import Predictions, names_or_numbers
+from calibrant.predictions.columns import group_name
 from calibrant.tables import FEW, UNLIMITED, Displayed, ShownFields, Table
 
 # A column with more values than this names rows, not groups.
@@ -28,7 +29,7 @@ def group_rows(predictions: Predictions, groups: Groups) -> dict[str, NDArray[np
     {'a': [1], 'b': [0, 2]}
     """
     values = column_of(predictions, groups, "groups")
-    texts = np.asarray([str(value) for value in values.tolist()], dtype=object)
+    texts = np.asarray([group_name(value) for value in values.tolist()], dtype=object)
     names, places = np.unique(texts, return_inverse=True)
     if len(names) > _MOST_GROUPS:
         raise invalid("groups", f"have at most {_MOST_GROUPS:,} different values", f"{len(names):,}")

@@ -2,7 +2,7 @@
 
 from calibrant.defaults import Kind
 from calibrant.predictions.columns import names_or_numbers
-from calibrant.predictions.core import Origin, Predictions, RowsPart, in_order_of, require_predictions
+from calibrant.predictions.core import Origin, Predictions, RowsPart, in_order_of, require_predictions, same_targets
 from calibrant.predictions.npz import Npz, read_npz
 from calibrant.predictions.reader import Block, Scan, prediction_files, scan
 from calibrant.predictions.readings import parse_columns
@@ -23,6 +23,7 @@ __all__ = [
     "read_npz",
     "read_table",
     "require_predictions",
+    "same_targets",
     "scan",
     "table_writer",
 ]

@@ -25,11 +25,18 @@ _HARMLESS = 2**26
 _STORE_AGAIN = "If the data is really so, write it again without compression."
 
 
+def as_labels(name: str, values: Any) -> NDArray[Any]:
+    """Return labels as an array in which None and NaN stay what they are: among text NumPy would write "nan"."""
+    if isinstance(values, list | tuple) and any(isinstance(value, str) for value in values):
+        values = np.asarray(values, dtype=object)
+    return as_array(name, values)
+
+
 def as_targets(
     targets: Any, rows: int, classes: int, class_names: Sequence[str] | None = None, *, name: str = "targets"
 ) -> NDArray[np.int64]:
     """Check one label per row: an integer in 0..K-1, or one of the class names."""
-    values = as_array(name, targets)
+    values = as_labels(name, targets)
     if values.dtype.kind in "USTO" and values.shape == (rows,):
         if class_names is None:
             raise invalid(name, "be integers", f"dtype {values.dtype}", "For names of classes, pass class_names.")
@@ -43,6 +50,8 @@ def _named_codes(values: NDArray[Any], class_names: Sequence[str], name: str) ->
     numbers = {label: number for number, label in enumerate(class_names)}
     codes = []
     for row, label in enumerate(values.tolist()):
+        if str(label) in ("None", "nan", "NaT", "<NA>") and not isinstance(label, str):
+            raise invalid(name, "have a label in every row", f"{label} in row {row}", "Leave out the rows without one.")
         if not isinstance(label, str):
             return values
         if label not in numbers:
@@ -205,6 +214,23 @@ def _other_names(wanted: tuple[str, ...], names: tuple[str, ...], *, where: str)
         hint = "To use these names, fit on predictions that have them."
         return invalid(where, f"name the classes 0..{len(wanted) - 1}", unknown, hint)
     return invalid(where, f"name the classes {shortened(wanted)}", unknown)
+
+
+def group_name(value: object) -> str:
+    """Return the name of a group. A column of integers with an empty cell becomes one of floats, so 1.0 is called 1."""
+    name = str(value)
+    if name.endswith(".0") and name[:-2].removeprefix("-").isdecimal():
+        return name[:-2]
+    return name
+
+
+def columns_in_order(values: NDArray[Any], frame: Any, class_names: Sequence[str] | None) -> NDArray[Any]:
+    """Put the columns of `values` in the order of the classes if `frame`, a data frame, names them. Names decide."""
+    headings = [str(heading) for heading in getattr(frame, "columns", ())]
+    names = names_or_numbers(class_names, len(headings))
+    if tuple(headings) == names or set(headings) != set(names):
+        return values
+    return values[:, [headings.index(name) for name in names]]
 
 
 def names_or_numbers(class_names: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,20 +15,22 @@ from numpy.typing import NDArray
 
 from calibrant.checks import as_array, fraction, whole
 from calibrant.defaults import Kind
-from calibrant.errors import InvalidInput, did_you_mean, invalid, naming
+from calibrant.errors import CalibrantWarning, InvalidInput, did_you_mean, invalid, naming
 from calibrant.files import as_path, atomic_write, sha256_of
 from calibrant.predictions.columns import (
     as_class_names,
     as_extras,
     as_ids,
+    as_labels,
     as_rows,
     as_targets,
     class_order,
+    columns_in_order,
     names_or_numbers,
 )
 from calibrant.predictions.npz import CALIBRATED_BY, calibrated_by
 from calibrant.predictions.reader import Scan, load_content, opened_scan, prediction_files, scan
-from calibrant.predictions.readings import RIGHT_OR_WRONG, Request, check_columns
+from calibrant.predictions.readings import RIGHT_OR_WRONG, Request, check_columns, shortened
 from calibrant.predictions.rows import (
     OnDisk,
     Precision,
@@ -45,6 +48,9 @@ from calibrant.predictions.rows import (
 )
 from calibrant.predictions.table_files import FrameSource, arrow_table, table_writer
 
+# Fewer rows than this can all be wrong, and so many standard errors below chance are no chance.
+_FEWEST_TO_DOUBT = 30
+_STANDARD_ERRORS = 5.0
 _PREFIX = {"logits": "logit_", "probabilities": "probability_"}
 
 
@@ -218,10 +224,10 @@ class Predictions:
         """
         if kind not in ("confidence", "score"):
             raise invalid("kind", "be 'confidence' or 'score'", repr(kind))
-        answers = as_array("predicted", predicted)
+        answers = as_labels("predicted", predicted)
         labels = [answers]
         if targets is not None:
-            labels.append(as_array("targets", targets))
+            labels.append(as_labels("targets", targets))
         names = None
         if classes is not None:
             names = as_class_names(classes, len(classes))
@@ -285,6 +291,7 @@ class Predictions:
             top, own_precision = as_top_scores(scores, kind, len(answers))
             values, classes = top[:, None], n_answers
         rows, names = len(values), as_class_names(class_names, classes)
+        values = columns_in_order(values, scores, names)
         self = cls._of(
             kind=kind,
             precision=precision or own_precision,
@@ -666,8 +673,38 @@ class Predictions:
             return cls._of(**names, **beside, _scores=scores)
         rest = content.targets, content.ids, opened.class_names, content.extras
         if content.predicted is None:
-            return cls._make(opened.kind, scores, *rest, precision=opened.precision)
-        return cls._make(opened.kind, scores[:, 0], *rest, answers=content.predicted, n_answers=opened.n_classes)
+            self = cls._make(opened.kind, scores, *rest, precision=opened.precision)
+        else:
+            self = cls._make(opened.kind, scores[:, 0], *rest, answers=content.predicted, n_answers=opened.n_classes)
+        self._warn_if_classes_differ(opened.where)
+        return self
+
+    def _warn_if_classes_differ(self, where: str) -> None:
+        """Warn if predictions and labels contradict each other, as if they named the classes differently."""
+        rows = len(self)
+        predicted, labelled = (np.bincount(each, minlength=self.n_classes) for each in (self.predicted, self.targets))
+        chance = float(predicted @ labelled) / rows**2  # how often they would agree if they had nothing in common
+        right = float(self.correct.mean())
+        far_below = right < chance - _STANDARD_ERRORS * math.sqrt(chance * (1.0 - chance) / rows)
+        strangers = chance == 0.0 and not self.has_all_classes  # columns are compared with the labels anyway
+        if rows < _FEWEST_TO_DOUBT or not (far_below or strangers):
+            return
+        doubt = f"{100 * right:.1f} % of the predictions are right, and chance alone would give {100 * chance:.1f} %"
+        if strangers:
+            doubt = "no predicted class is a label"
+        names = names_or_numbers(self.class_names, self.n_classes)
+        numbered = [f"{number} is {name}" for number, name in enumerate(names)]
+        hint = ""
+        if names != names_or_numbers(None, self.n_classes):
+            hint = f" Labels that are numbers count the columns from 0: {shortened(numbered)}."
+        if not self.has_all_classes:
+            said, true = ([names[k] for k in np.flatnonzero(counts)] for counts in (predicted, labelled))
+            hint = f" Predicted: {shortened(said)}. Labels: {shortened(true)}."
+        warnings.warn(
+            f"{where}: {doubt}. Check that predictions and labels mean the same classes.{hint}",
+            CalibrantWarning,
+            stacklevel=4,
+        )
 
 
 def in_order_of(class_names: tuple[str, ...] | None, predictions: Predictions, *, where: str) -> Predictions:
@@ -688,6 +725,20 @@ def in_order_of(class_names: tuple[str, ...] | None, predictions: Predictions, *
     )
     ordered.origin = predictions.origin
     return ordered
+
+
+def same_targets(a: Predictions, b: Predictions) -> NDArray[np.bool_]:
+    """Tell which rows have the same true class in both: by name if both name the same classes, otherwise by number.
+
+    Systems that name a class and a score rarely name the same classes, so for them names always decide.
+    """
+    if a.class_names is None or b.class_names is None:
+        return np.asarray(a.targets == b.targets)
+    if a.has_all_classes and b.has_all_classes and set(a.class_names) != set(b.class_names):
+        return np.asarray(a.targets == b.targets)
+    places = {name: place for place, name in enumerate(a.class_names)}
+    numbers = np.asarray([places.get(name, -1) for name in b.class_names])
+    return np.asarray(a.targets == numbers[b.targets])
 
 
 def as_predictions(

@@ -56,6 +56,7 @@ _ONE_SCORE = {
 }
 RIGHT_OR_WRONG = ("wrong", "right")
 """Classes of a rule for predictions of a class and a score: whether the prediction is right."""
+_NO_LABEL = "Leave out the rows without a label."
 # Names of an index without a name: as pandas writes it, as it reads it back, and as it puts it into Parquet.
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")
 _ZERO_AND_ONE = {"0", "1"}
@@ -326,7 +327,11 @@ class TableReading:
         labels = self._labels()
         if self.class_names is not None and len(self.class_names) == 2 and labels <= set(self.class_names):
             labels = set(self.class_names)
+        if "" in labels:
+            raise invalid(f"{self.where}: targets", "have a label in every row", "an empty cell", _NO_LABEL)
         positive = self.columns.get("positive", named)
+        if positive == "1" and {label.lower() for label in labels} <= {"true", "false"}:
+            positive = next((label for label in labels if label.lower() == "true"), "True")
         if positive is None or ("positive" not in self.columns and not _is_one_of(positive, labels)):
             raise self._which_is_positive(heading, labels, named)
         if len(labels) > 2:

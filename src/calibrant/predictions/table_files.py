@@ -212,9 +212,15 @@ class JsonLinesSource(CsvSource):
     """One JSON object per line. The keys of the first object are the columns, and every row must have them."""
 
     def _read_names(self) -> list[str]:
-        for record in self._records():
-            return list(record)
-        return []
+        return list(next(self._records(), {}))
+
+    def _set_layout(self, header: Sequence[str], request: Request) -> None:
+        super()._set_layout(header, request)
+        if request.like is None:
+            # Other keys of lists or objects, such as the usage that a language model reports, are left out.
+            first = next(self._records(), {})
+            plain = tuple(name for name in self.layout.extras if not isinstance(first[name], list | dict))
+            self.layout = replace(self.layout, extras=plain)
 
     def _records(self) -> Iterator[dict[str, Any]]:
         with reading(self._path), self._path.open("rb") as handle:

@@ -12,7 +12,7 @@ from calibrant.metrics import Evaluation
 from calibrant.metrics.intervals import resample_models, share_intervals
 from calibrant.metrics.metric import set_metric
 from calibrant.metrics.model_comparison import differences
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, same_targets
 from calibrant.report.judged import TARGETS
 from calibrant.report.wording import DASH, confidence, fixed, percent
 
@@ -33,7 +33,9 @@ class Compared:
 
 def same_cases(a: Predictions, b: Predictions) -> bool:
     """Whether two methods were measured on the same cases in the same order, judged by targets and ids."""
-    if a.n_classes != b.n_classes or not np.array_equal(a.targets, b.targets):
+    if len(a) != len(b) or (a.has_all_classes and b.has_all_classes and a.n_classes != b.n_classes):
+        return False
+    if not same_targets(a, b).all():
         return False
     return a.ids is None or b.ids is None or bool((a.ids.astype(np.str_) == b.ids.astype(np.str_)).all())
 

@@ -124,11 +124,11 @@ def _content(shown: Shown, evaluation: Evaluation, threshold: float) -> dict[str
 
 def _calibration(calibrated_by: str, before: Evaluation, after: Evaluation) -> str:
     """What calibration did to a method, in one sentence."""
+    text = f"Calibrated by {calibrated_by}: ECE {percent(before.ece, 2)} before and {percent(after.ece, 2)} after"
+    if before.nll is None:  # of a class and a score
+        return f"{text}."
     nll = [DASH if each.nll is None or np.isinf(each.nll) else fixed(each.nll, 3) for each in (before, after)]
-    return (
-        f"Calibrated by {calibrated_by}: ECE {percent(before.ece, 2)} before and {percent(after.ece, 2)} after, "
-        f"NLL {nll[0]} before and {nll[1]} after."
-    )
+    return f"{text}, NLL {nll[0]} before and {nll[1]} after."
 
 
 def _mistake_pictures(entry: ReportEntry, mistakes: Sequence[Mistake], data_dir: str | Path | None) -> dict[int, str]:
