@@ -26,7 +26,7 @@ from calibrant.decisions.shortfall import (
 )
 from calibrant.errors import invalid
 from calibrant.metrics.metric import check_clusters
-from calibrant.metrics.subgroups import group_rows
+from calibrant.metrics.subgroups import group_rows, split_groups
 from calibrant.predictions import Predictions, require_predictions
 
 # Share of the cases that the search "split" spends to find its start, and how many quantiles of them it tests.
@@ -121,6 +121,7 @@ def choose_threshold(
         per_class=per_class,
         groups=groups,
         clusters=clusters,
+        largest_cluster=_largest_cluster(seen, clusters),
         costs=(cost_error, cost_review, cost_matrix),
         thresholds=thresholds,
         starts=starts,
@@ -148,6 +149,13 @@ def refuse_values(argument: str, column: Any) -> None:
         raise invalid(argument, "name a column, which checks and the monitor need as well", "values", hint)
 
 
+def _largest_cluster(seen: Sequence[Predictions], column: str | None) -> int | None:
+    """Most cases of one cluster; None without clusters."""
+    if column is None:
+        return None
+    return max(int(np.bincount(check_clusters(cases, column)).max()) for cases in seen)
+
+
 def _worth(rule: RoutingRule) -> float:
     """More for a rule that costs less or, without costs, automates more."""
     if rule.costs is not None:
@@ -165,6 +173,7 @@ class _Search:
     per_class: bool
     groups: str | None
     clusters: str | None
+    largest_cluster: int | None  # of all cases, also those that other classes and groups have
     costs: tuple[float | None, float | None, CostMatrix | None]
     thresholds: Sequence[float] | None
     starts: Starts | None
@@ -191,8 +200,7 @@ class _Search:
             return _Tests(self, predictions).rule()
         fitting, rest, spent = self.fitting, predictions, ""
         if fitting is None:
-            fitting, rest = predictions.split(_SPENT, seed=self.seed, clusters=self.clusters)
-            spent = f" {len(fitting):,} other cases were spent to find where to start."
+            fitting, rest, spent = self.split(predictions)
         wanted = self
         if self.score == "auto":
             wanted = replace(self, score=choose_score(fitting))
@@ -203,26 +211,38 @@ class _Search:
         rule = _Tests(wanted, rest).rule()
         return replace(rule, fitted_on=predictions.origin.sha256, note=f"{rule.note}{spent}")
 
+    def split(self, predictions: Predictions) -> tuple[Predictions, Predictions, str]:
+        """The cases that find where to start, those that are tested, and a sentence about it."""
+        fitting, rest = predictions.split(_SPENT, seed=self.seed, clusters=self.clusters)
+        return fitting, rest, f" {len(fitting):,} other cases were spent to find where to start."
+
     def run_per_group(self, predictions: Predictions, column: str, *, together: bool) -> RoutingRule:
         """One threshold for each group that has enough cases, tested on its own cases alone."""
-        shared = replace(self, groups=column).run(predictions)
-        rows_of = group_rows(predictions, column)
+        wanted, fitting, rest, spent = self, self.fitting, predictions, ""
+        of_groups: dict[str, Predictions] = {}
+        if self.splits and fitting is None:
+            fitting, rest, spent = self.split(predictions)
+            of_groups = split_groups(fitting, column)
+        # A rule has one score, so it is chosen once for all groups.
+        if self.score == "auto" and fitting is not None:
+            wanted = replace(self, score=choose_score(fitting))
+        wanted = replace(wanted, fitting=fitting)
+        shared = replace(wanted, groups=column).run(rest)
+        rows_of = group_rows(rest, column)
         # Which groups take part is decided by their numbers of cases alone, never by their labels.
         fewest = cases_without_error(self.target_accuracy, self.level)
         able = [name for name, rows in rows_of.items() if len(rows) >= fewest]
-        own = self
+        own = wanted
         if together:
-            own = replace(self, level=self.level / max(len(able), 1))
+            own = replace(wanted, level=self.level / max(len(able), 1))
         thresholds: list[tuple[str, float | None]] = []
         groups: list[GroupEvidence] = []
-        largest = 0
         missing: dict[str, int | None] = {}
         for name, rows in rows_of.items():
             cut, counts = None, Evidence(len(rows), 0, 0)
             if name in able:
-                rule = own.run(predictions.subset(rows))
+                rule = replace(own, fitting=of_groups.get(name, fitting)).run(rest.subset(rows))
                 cut, counts = rule.threshold, rule.evidence or counts
-                largest = max(largest, rule.largest_cluster or 0)
                 if cut is None:
                     missing[name] = counts.cases_needed
             thresholds.append((name, cut))
@@ -233,13 +253,13 @@ class _Search:
             threshold=None,
             group_thresholds=tuple(thresholds),
             group_evidence=tuple(groups),
-            largest_cluster=largest or shared.largest_cluster,
             evidence=Evidence(*totals),
             costs=None,
             supported=None,
         )
         note = note_per_group(rule, shared.automation_rate, together=together)
-        return replace(rule, note=note + note_needed([name for name in rows_of if name not in able], fewest, missing))
+        note += note_needed([name for name in rows_of if name not in able], fewest, missing)
+        return replace(rule, note=f"{note}{spent}")
 
 
 def _found_thresholds(fitting: Predictions, score: Score, target_accuracy: float, n_rest: int) -> dict[str, Any]:
@@ -307,6 +327,7 @@ class _Tests:
             starts=self.search.starts,
             groups=list(groups),
             clusters=clusters,
+            largest_cluster=self.search.largest_cluster,
             bounded=is_bounded(self.search.score),
         )
 
@@ -365,13 +386,13 @@ class _Tests:
                 failing = [name for name, rows in self.promised.items() if not self.certify(rows).kept.any()]
             rule = replace(rule, note=f"{rule.note} {note_on_groups(rule, self.fewest, failing)}")
         if self.clusters is not None and search.clusters is not None:
-            sizes = np.bincount(self.clusters)
+            count = int(self.clusters.max()) + 1
             rule = replace(
                 rule,
-                clusters=len(sizes),
+                clusters=count,
                 cluster_column=search.clusters,
-                largest_cluster=int(sizes.max()),
-                note=f"{rule.note} Cases of one of the {len(sizes):,} clusters may depend on each other.",
+                largest_cluster=search.largest_cluster,
+                note=f"{rule.note} Cases of one of the {count:,} clusters may depend on each other.",
             )
         return rule
 

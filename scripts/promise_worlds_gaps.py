@@ -1,0 +1,114 @@
+"""Worlds for `scripts/promises.py`, each of which once broke a promise: gaps between a proof and what the code assumed.
+
+In each draw a team gets labelled cases of a population that is known, as in promise_worlds_inputs.py.
+"""
+
+from collections.abc import Iterator
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from promise_worlds_monitor import Cell, Rng
+
+from calibrant import Predictions, compare, evaluate
+from calibrant.decisions import choose_threshold
+
+SEED = 20261119
+
+
+# -- clusters of which a class or a group rarely gets many cases -------------------------------------------------------
+
+
+def bursts(rng: Rng, clusters: int, share: float) -> Predictions:
+    """Clusters of 20 cases, one of which is predicted as class 1 and right.
+
+    In a small share of clusters all 20 are predicted as class 1, and wrong.
+    """
+    predicted = np.zeros((clusters, 20), dtype=np.int64)
+    predicted[:, 0] = 1
+    burst = rng.random(clusters) < share
+    predicted[burst] = 1
+    chance = np.where(predicted == 1, 0.97, 0.03)
+    extras = {"cluster": np.repeat(np.arange(clusters), 20), "group": predicted.ravel()}
+    targets = np.where(burst[:, None], 1 - predicted, predicted).ravel()
+    return Predictions.from_binary(chance.ravel(), targets, kind="probabilities", extras=extras)
+
+
+def automates_bursts(rng: Rng, *, clusters: int, share: float, **options: Any) -> bool:
+    """Whether a rule automates class 1, of which 20 * share in 1 + 19 * share cases are wrong."""
+    rule = choose_threshold(bursts(rng, clusters, share), 0.9, confidence=0.9, clusters="cluster", **options)
+    surest = Predictions.from_binary([0.97], [1], kind="probabilities", extras={"group": np.array([1])})
+    return bool(rule.route(surest).automate[0])
+
+
+# -- groups that another score ranks better ----------------------------------------------------------------------------
+
+
+def two_scales(rng: Rng, cases: int) -> Predictions:
+    """Five classes and two groups; the logits of the second have a scale that says nothing."""
+    group = rng.integers(2, size=cases)
+    logits = 3 * rng.normal(size=(cases, 5))
+    targets = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    scale = np.where(group == 1, np.exp(1.2 * rng.normal(size=cases)), 1.0)
+    return Predictions.from_logits(logits * scale[:, None], targets, extras={"group": group})
+
+
+@cache
+def many_of_two_scales() -> Predictions:
+    return two_scales(np.random.default_rng([SEED, 1]), 100_000)
+
+
+def of_two_scales(rng: Rng, *, score: str) -> bool:
+    labelled = two_scales(rng, 3000)
+    rule = choose_threshold(labelled, 0.9, confidence=0.9, per_group="group", score=score, seed=int(rng.integers(1000)))
+    population = many_of_two_scales()
+    automated = rule.route(population).automate
+    inside = [automated & (population.extras["group"] == group) for group in (0, 1)]
+    # The population is a sample, too: its accuracy in a group has a standard error of 0.2 points.
+    return any(rows.any() and population.correct[rows].mean() < 0.9 - 0.004 for rows in inside)
+
+
+# -- two models that hardly differ -------------------------------------------------------------------------------------
+
+
+def nearly_the_same(rng: Rng, cases: int, share: float) -> tuple[Predictions, Predictions]:
+    """Two models on the same cases; a small share of them are wrong by the first and right by the second."""
+    confidence = rng.uniform(0.6, 0.99, cases)
+    repaired = rng.random(cases) < share
+    right = (rng.random(cases) < confidence) & ~repaired
+    first = np.stack([confidence, 1 - confidence], axis=1)
+    second = np.where(repaired[:, None], first[:, ::-1], first)
+    targets = np.where(right, 0, 1)
+    return Predictions.from_probabilities(first, targets), Predictions.from_probabilities(second, targets)
+
+
+@cache
+def true_difference(name: str, share: float) -> float:
+    values = [evaluate(model).values()[name] for model in nearly_the_same(np.random.default_rng(SEED), 100_000, share)]
+    return float(np.subtract(values[1], values[0]))
+
+
+def misses_the_difference(rng: Rng, *, name: str, cases: int, share: float) -> bool:
+    """Whether the interval of a difference misses it beyond the noise of the population; False if there is none."""
+    models = nearly_the_same(rng, cases, share)
+    ends = compare(*models, n_resamples=100, seed=int(rng.integers(1000)))[name].interval
+    truth = -share if name == "test_error" else true_difference(name, share)
+    slack = 0.03 * abs(truth)
+    return ends is not None and not ends[0] - slack <= truth <= ends[1] + slack
+
+
+def cells() -> Iterator[Cell]:
+    """All worlds of this file."""
+    for name, options in {
+        "per class": {"per_class": True},
+        "for groups": {"groups": "group"},
+        "per group": {"per_group": "group"},
+    }.items():
+        broken = partial(automates_bursts, clusters=100, share=0.01, **options)
+        yield Cell(f"one cluster in 100 is all of one class, {name}", 0.1, broken, f"rule {name} by cluster")
+    for score in ("auto", "probability"):
+        broken = partial(of_two_scales, score=score)
+        yield Cell(f"two groups of other scales, {score}", 0.1, broken, "rule per group by the best score")
+    for name, share in {"test_error": 0.005, "nll": 0.005, "auroc": 0.05}.items():
+        broken = partial(misses_the_difference, name=name, cases=200, share=share)
+        yield Cell(f"models differ in {share:.1%} of 200 cases, {name}", 0.05, broken, f"difference of {name}")
