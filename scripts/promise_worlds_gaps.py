@@ -11,7 +11,8 @@ import numpy as np
 from promise_worlds_monitor import Cell, Rng
 
 from calibrant import Predictions, compare, evaluate
-from calibrant.decisions import choose_threshold
+from calibrant.decisions import choose_threshold, sample_by_weights
+from calibrant.errors import InvalidInput
 
 SEED = 20261119
 
@@ -68,6 +69,21 @@ def of_two_scales(rng: Rng, *, score: str) -> bool:
     return any(rows.any() and population.correct[rows].mean() < 0.9 - 0.004 for rows in inside)
 
 
+# -- weights whose largest is rare -------------------------------------------------------------------------------------
+
+
+def rare_and_heavy(rng: Rng, *, largest: float) -> bool:
+    """One case in 500 has the weight 100 and is wrong, so that 17 % are wrong in use; any automation breaks 90 %."""
+    heavy = rng.random(500) < 0.002
+    extras = {"weight": np.where(heavy, 100.0, 1.0)}
+    cases = Predictions.from_binary(np.full(500, 0.97), (~heavy).astype(int), kind="probabilities", extras=extras)
+    try:
+        drawn = sample_by_weights(cases, "weight", largest=largest, seed=int(rng.integers(1000)))
+    except InvalidInput:
+        return False  # no case is left
+    return choose_threshold(drawn, 0.9, confidence=0.9).threshold is not None
+
+
 # -- two models that hardly differ -------------------------------------------------------------------------------------
 
 
@@ -109,6 +125,8 @@ def cells() -> Iterator[Cell]:
     for score in ("auto", "probability"):
         broken = partial(of_two_scales, score=score)
         yield Cell(f"two groups of other scales, {score}", 0.1, broken, "rule per group by the best score")
+    broken = partial(rare_and_heavy, largest=100.0)
+    yield Cell("the heaviest kind is one case in 500", 0.1, broken, "rule by weights")
     for name, share in {"test_error": 0.005, "nll": 0.005, "auroc": 0.05}.items():
         broken = partial(misses_the_difference, name=name, cases=200, share=share)
         yield Cell(f"models differ in {share:.1%} of 200 cases, {name}", 0.05, broken, f"difference of {name}")

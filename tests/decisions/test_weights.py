@@ -51,3 +51,11 @@ def test_weights_that_keep_nobody_and_bad_ones_are_refused():
         sample_by_weights(cases, -np.ones(20))
     with pytest.raises(InvalidInput, match="seed"):
         sample_by_weights(cases, "weight", seed=-1)
+
+
+def test_the_largest_weight_need_not_be_among_the_cases():
+    cases = Predictions.from_binary(np.full(4000, 0.97), np.ones(4000, int), kind="probabilities")
+    assert len(sample_by_weights(cases, np.full(4000, 2.0))) == 4000
+    assert 800 < len(sample_by_weights(cases, np.full(4000, 2.0), largest=8.0)) < 1200
+    with pytest.raises(InvalidInput, match="largest must be at least the largest weight of these cases, 2"):
+        sample_by_weights(cases, np.full(4000, 2.0), largest=1.0)
