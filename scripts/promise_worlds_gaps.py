@@ -4,6 +4,7 @@ In each draw a team gets labelled cases of a population that is known, as in pro
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -11,7 +12,14 @@ import numpy as np
 from promise_worlds_monitor import Cell, Rng
 
 from calibrant import Predictions, compare, evaluate
-from calibrant.decisions import choose_threshold, sample_by_weights
+from calibrant.decisions import (
+    RoutingRule,
+    Shortlist,
+    check_shortlist,
+    choose_shortlist,
+    choose_threshold,
+    sample_by_weights,
+)
 from calibrant.errors import InvalidInput
 
 SEED = 20261119
@@ -40,6 +48,36 @@ def automates_bursts(rng: Rng, *, clusters: int, share: float, **options: Any) -
     rule = choose_threshold(bursts(rng, clusters, share), 0.9, confidence=0.9, clusters="cluster", **options)
     surest = Predictions.from_binary([0.97], [1], kind="probabilities", extras={"group": np.array([1])})
     return bool(rule.route(surest).automate[0])
+
+
+# -- shortlists of clusters --------------------------------------------------------------------------------------------
+
+BY_PATIENT = RoutingRule(0.9, 5, 0.9, 0.9, clusters=60, cluster_column="patient", largest_cluster=10)
+
+
+def patients(rng: Rng, count: int, pictures: int = 10) -> Predictions:
+    """Five classes; the pictures of a patient are the same."""
+    logits = np.repeat(2 * rng.normal(size=(count, 5)), pictures, axis=0)
+    noise = np.repeat(rng.gumbel(size=(count, 5)), pictures, axis=0)
+    extras = {"patient": np.repeat(np.arange(count), pictures)}
+    return Predictions.from_logits(logits, (logits + noise).argmax(axis=1), extras=extras)
+
+
+@cache
+def many_patients() -> Predictions:
+    cases = patients(np.random.default_rng([SEED, 2]), 40_000, 1)
+    return cases.subset(~BY_PATIENT.route(cases).automate)
+
+
+def lists_too_few(rng: Rng, *, count: int) -> bool:
+    shortlist = choose_shortlist(patients(rng, count), 0.9, confidence=0.9, rule=BY_PATIENT)
+    return bool(shortlist.holds_true(many_patients()).mean() < 0.9 - 0.002)
+
+
+def calls_a_kept_shortlist_broken(rng: Rng, *, count: int) -> bool:
+    shortlist = Shortlist(0.1, 5, 0.5, 0.9, threshold=0.9)
+    shortlist = replace(shortlist, coverage=float(shortlist.holds_true(many_patients()).mean()))
+    return not check_shortlist(shortlist, patients(rng, count), rule=BY_PATIENT).held
 
 
 # -- groups that another score ranks better ----------------------------------------------------------------------------
@@ -122,6 +160,11 @@ def cells() -> Iterator[Cell]:
     }.items():
         broken = partial(automates_bursts, clusters=100, share=0.01, **options)
         yield Cell(f"one cluster in 100 is all of one class, {name}", 0.1, broken, f"rule {name} by cluster")
+    for count in (60, 400):
+        broken = partial(lists_too_few, count=count)
+        yield Cell(f"{count} patients with ten pictures alike", 0.1, broken, "shortlist by cluster")
+    broken = partial(calls_a_kept_shortlist_broken, count=60)
+    yield Cell("60 patients with ten pictures alike, check", 0.025, broken, "check of a shortlist by cluster")
     for score in ("auto", "probability"):
         broken = partial(of_two_scales, score=score)
         yield Cell(f"two groups of other scales, {score}", 0.1, broken, "rule per group by the best score")
