@@ -15,6 +15,7 @@ from calibrant import Predictions, compare, evaluate
 from calibrant.decisions import (
     RoutingRule,
     Shortlist,
+    check_promise,
     check_shortlist,
     choose_shortlist,
     choose_threshold,
@@ -122,6 +123,17 @@ def rare_and_heavy(rng: Rng, *, largest: float) -> bool:
     return choose_threshold(drawn, 0.9, confidence=0.9).threshold is not None
 
 
+def calls_a_kept_promise_broken(rng: Rng) -> bool:
+    """Half of the labelled cases are hard (70 % right), one in 20 in use, so that 97.6 % are right there."""
+    hard = rng.random(1000) < 0.5
+    right = rng.random(1000) < np.where(hard, 0.7, 0.99)
+    extras = {"weight": np.where(hard, 1.0, 19.0)}
+    cases = Predictions.from_binary(np.full(1000, 0.97), right.astype(int), kind="probabilities", extras=extras)
+    seed = int(rng.integers(1000))
+    rule = RoutingRule(0.9, 2, 0.9755, 0.95, weight_column="weight", weight_seed=seed)
+    return not check_promise(rule, cases).held
+
+
 # -- two models that hardly differ -------------------------------------------------------------------------------------
 
 
@@ -170,6 +182,7 @@ def cells() -> Iterator[Cell]:
         yield Cell(f"two groups of other scales, {score}", 0.1, broken, "rule per group by the best score")
     broken = partial(rare_and_heavy, largest=100.0)
     yield Cell("the heaviest kind is one case in 500", 0.1, broken, "rule by weights")
+    yield Cell("half of the labelled are hard, check", 0.025, calls_a_kept_promise_broken, "check by weights")
     for name, share in {"test_error": 0.005, "nll": 0.005, "auroc": 0.05}.items():
         broken = partial(misses_the_difference, name=name, cases=200, share=share)
         yield Cell(f"models differ in {share:.1%} of 200 cases, {name}", 0.05, broken, f"difference of {name}")

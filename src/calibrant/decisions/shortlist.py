@@ -18,6 +18,7 @@ from calibrant.decisions.bounds import (
 )
 from calibrant.decisions.ranking import GIVEN, Score
 from calibrant.decisions.rule import Part, RoutingRule
+from calibrant.decisions.weights import as_in_use
 from calibrant.errors import InvalidInput, invalid
 from calibrant.metrics.metric import check_clusters
 from calibrant.predictions import Kind, Predictions, names_or_numbers, require_predictions
@@ -199,6 +200,8 @@ def choose_shortlist(
     rank, least = tolerance_rank(len(ranked), 1 - coverage, 1 - confidence), 0.0
     clusters = None
     if rule is not None and rule.cluster_column is not None:
+        if not predictions.has_all_classes:
+            raise invalid("rule", "be chosen without clusters for a shortlist of candidates", rule.cluster_column)
         clusters = _Clusters(predictions, rule, reviewed)
         least = clusters.least(of_true, coverage, confidence)
     elif not predictions.has_all_classes:
@@ -264,12 +267,13 @@ def check_shortlist(
     """Compare a shortlist's promise with labelled cases that it was not chosen on.
 
     The promise is for what the rule of `choose_shortlist` sends to a person, and only these cases count, also without
-    `rule`. With it, a shortlist that was chosen with another one is refused, and the interval goes by the clusters of
-    the rule.
+    `rule`. With it, a shortlist that was chosen with another one is refused, and cases are drawn by its weights and
+    the interval goes by its clusters, if it has any.
     """
+    predictions = shortlist.reader().in_own_order(predictions)
     if rule is not None:
         shortlist.check_fits(rule)
-    predictions = shortlist.reader().in_own_order(predictions)
+        predictions = as_in_use(rule, predictions)
     cases, missed, length = _evidence(shortlist, predictions)
     low, high = interval(cases - missed, cases, confidence=confidence)
     if rule is not None and rule.cluster_column is not None:
@@ -287,8 +291,6 @@ class _Clusters:
     """The clusters of the cases that go to a person."""
 
     def __init__(self, predictions: Predictions, rule: RoutingRule, reviewed: NDArray[np.bool_]) -> None:
-        if not predictions.has_all_classes:
-            raise invalid("rule", "be chosen without clusters for a shortlist of candidates", rule.cluster_column)
         numbers = check_clusters(predictions, rule.cluster_column)
         sizes = np.bincount(numbers)
         self.count, self.largest = len(sizes), max(int(sizes.max()), rule.largest_cluster or 1)

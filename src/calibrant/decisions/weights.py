@@ -51,6 +51,17 @@ def sample_by_weights(
     return predictions.subset(kept)
 
 
+def as_in_use(rule: Part, predictions: Predictions) -> Predictions:
+    """Cases to check a rule on: drawn by its weights, if it was chosen so and they have the column of weights.
+
+    Cases with that column have the mix of the labelled ones, for which the rule promises nothing.
+    """
+    column = getattr(rule, "weight_column", None)
+    if column is None or column not in predictions.extras:
+        return predictions
+    return sample_by_weights(predictions, column, seed=getattr(rule, "weight_seed", None) or 0)
+
+
 _Part = TypeVar("_Part", bound=Part)
 
 
