@@ -51,6 +51,18 @@ def automates_bursts(rng: Rng, *, clusters: int, share: float, **options: Any) -
     return bool(rule.route(surest).automate[0])
 
 
+def rarely_giant(rng: Rng, *, clusters: int) -> bool:
+    """One cluster in 50 has 100 cases, three quarters right, the others two, so that 87 % are right in use."""
+    giant = rng.random(clusters) < 0.02
+    cluster = np.repeat(np.arange(clusters), np.where(giant, 100, 2))
+    right = rng.random(clusters)[cluster] < np.where(giant, 0.75, 0.99)[cluster]
+    chance = np.full(len(cluster), 0.97)
+    extras = {"cluster": cluster}
+    cases = Predictions.from_binary(chance, right.astype(int), kind="probabilities", extras=extras)
+    rule = choose_threshold(cases, 0.9, confidence=0.9, clusters="cluster", largest_cluster=100)
+    return rule.automates
+
+
 # -- shortlists of clusters --------------------------------------------------------------------------------------------
 
 BY_PATIENT = RoutingRule(0.9, 5, 0.9, 0.9, clusters=60, cluster_column="patient", largest_cluster=10)
@@ -172,6 +184,9 @@ def cells() -> Iterator[Cell]:
     }.items():
         broken = partial(automates_bursts, clusters=100, share=0.01, **options)
         yield Cell(f"one cluster in 100 is all of one class, {name}", 0.1, broken, f"rule {name} by cluster")
+    for clusters in (40, 400):
+        broken = partial(rarely_giant, clusters=clusters)
+        yield Cell(f"{clusters} clusters, one in 50 giant", 0.1, broken, "rule by cluster")
     for count in (60, 400):
         broken = partial(lists_too_few, count=count)
         yield Cell(f"{count} patients with ten pictures alike", 0.1, broken, "shortlist by cluster")

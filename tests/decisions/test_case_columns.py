@@ -265,3 +265,16 @@ def test_thresholds_per_group_belong_to_one_score_that_is_chosen_once():
             seen = (group == own) & routed.automate
             assert not seen.any() or cases.correct[seen].mean() >= 0.9
             assert evidence.promised == bool(seen.any())
+
+
+def test_the_largest_cluster_need_not_be_among_the_cases():
+    extras = {"patient": np.arange(4000) // 2}
+    cases = Predictions.from_binary(np.full(4000, 0.97), np.ones(4000, int), kind="probabilities", extras=extras)
+    assert choose_threshold(cases, 0.9, clusters="patient").largest_cluster == 2
+    assert choose_threshold(cases, 0.9, clusters="patient", largest_cluster=20).automates
+    none = choose_threshold(cases, 0.9, clusters="patient", largest_cluster=400)
+    assert (none.automates, none.largest_cluster) == (False, 400)
+    with pytest.raises(InvalidInput, match="largest_cluster must be at least the largest cluster of these cases, 2"):
+        choose_threshold(cases, 0.9, clusters="patient", largest_cluster=1)
+    with pytest.raises(InvalidInput, match="largest_cluster must be left out without clusters"):
+        choose_threshold(cases, 0.9, largest_cluster=20)

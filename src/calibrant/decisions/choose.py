@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.checks import fraction, number
+from calibrant.checks import fraction, number, whole
 from calibrant.decisions.bounds import cases_without_error, error_p_value
 from calibrant.decisions.certify import Certificate, Starts, at_least, certify, parts_of
 from calibrant.decisions.costs import CostMatrix, automated_costs, check_costs
@@ -44,6 +44,7 @@ def choose_threshold(
     per_group: str | None = None,
     group_confidence: Literal["together", "each"] = "together",
     clusters: str | None = None,
+    largest_cluster: int | None = None,
     cost_error: float | None = None,
     cost_review: float | None = None,
     cost_matrix: CostMatrix | None = None,
@@ -75,7 +76,9 @@ def choose_threshold(
         group_confidence: With `per_group`: "together" if all groups keep their promise with probability `confidence`
             (the level is divided among the groups that have enough cases), "each" if every group does by itself.
         clusters: Name of an extra column that says which cases belong together (images of one patient). The clusters
-            are then the independent draws, and no later cluster may have more cases than the largest of these.
+            are then the independent draws.
+        largest_cluster: The most cases that a later cluster can have. None for the largest of these: right only if the
+            cases cannot lack the largest ones.
         cost_error: Cost of an automated error. With `cost_review`, of the thresholds that keep the promise the cheapest
             is taken instead of the lowest. A person is taken to decide rightly.
         cost_review: Cost of one review.
@@ -121,7 +124,7 @@ def choose_threshold(
         per_class=per_class,
         groups=groups,
         clusters=clusters,
-        largest_cluster=_largest_cluster(seen, clusters),
+        largest_cluster=_largest_cluster(seen, clusters, largest_cluster),
         costs=(cost_error, cost_review, cost_matrix),
         thresholds=thresholds,
         starts=starts,
@@ -149,11 +152,18 @@ def refuse_values(argument: str, column: Any) -> None:
         raise invalid(argument, "name a column, which checks and the monitor need as well", "values", hint)
 
 
-def _largest_cluster(seen: Sequence[Predictions], column: str | None) -> int | None:
-    """Most cases of one cluster; None without clusters."""
+def _largest_cluster(seen: Sequence[Predictions], column: str | None, limit: int | None) -> int | None:
+    """Most cases that a cluster can have; None without clusters."""
     if column is None:
+        if limit is not None:
+            raise invalid("largest_cluster", "be left out without clusters", limit)
         return None
-    return max(int(np.bincount(check_clusters(cases, column)).max()) for cases in seen)
+    largest = max(int(np.bincount(check_clusters(cases, column)).max()) for cases in seen)
+    if limit is None:
+        return largest
+    if whole("largest_cluster", limit, 1) < largest:
+        raise invalid("largest_cluster", f"be at least the largest cluster of these cases, {largest}", limit)
+    return limit
 
 
 def _worth(rule: RoutingRule) -> float:
@@ -399,8 +409,9 @@ class _Tests:
     def _promising_nothing(self, rule: RoutingRule, tables: list[Certificate]) -> RoutingRule:
         """The rule with what the cases support instead, and how many would do."""
         search, clusters, cases = self.search, self.clusters, len(self.correct)
-        if clusters is not None and len(tables) == 1 and not self.promised:
-            needed = needed_in_clusters(self.ranking, self.correct, clusters, tables[0], self.target)
+        largest = search.largest_cluster
+        if clusters is not None and largest is not None and len(tables) == 1 and not self.promised:
+            needed = needed_in_clusters(self.ranking, self.correct, clusters, tables[0], self.target, largest)
         else:
             alone = [[self.certify(rows)] for rows in self.promised.values()]
             needed = most_needed([tables, *alone], self.target, search.confidence, cases)
@@ -409,7 +420,13 @@ class _Tests:
         if search.score == "probability":
             level = search.level * (search.reserve or 1.0)
             supported = supported_accuracy(
-                self.ranking, self.correct, clusters, target=self.target, level=level, reserved=search.reserve > 0
+                self.ranking,
+                self.correct,
+                clusters,
+                largest_cluster=largest,
+                target=self.target,
+                level=level,
+                reserved=search.reserve > 0,
             )
         if supported is not None:
             note = f"{note} {note_supported(supported)}"
