@@ -51,6 +51,7 @@ from calibrant.decisions.ranking import rank
 from calibrant.deployment import Stream, watch
 
 sys.path.insert(0, str(Path(__file__).parent))
+from promise_worlds_gaps import cells as gap_cells
 from promise_worlds_inputs import cells as input_cells
 from promise_worlds_monitor import cells as monitor_cells
 
@@ -418,6 +419,7 @@ def all_worlds() -> tuple[World, ...]:
         World(cell.name, "rules", (), nothing, nothing, 0, 1000, options={"cell": cell}) for cell in input_cells()
     ]
     worlds += chosen_score_worlds()
+    worlds += [World(cell.name, "rules", (), nothing, nothing, 0, 300, options={"cell": cell}) for cell in gap_cells()]
     assert len({world.name for world in worlds}) == len(worlds)
     return tuple(worlds)
 

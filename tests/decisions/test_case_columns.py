@@ -267,3 +267,51 @@ def test_thresholds_per_group_keep_their_promise_together():
         cases = languages(seed, 600, right=(0.9 - 1e-9, 0.9 - 1e-9, 1.0))
         broken += choose_threshold(cases, 0.9, confidence=0.9, per_group="language").automates
     assert binomtest(broken, 150, 0.1, alternative="greater").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("promise", [{"per_class": True}, {"groups": "sure"}, {"per_group": "sure"}])
+def test_a_cluster_may_be_all_of_one_class_or_group_although_none_of_these_is(promise):
+    """Of each patient one picture of 20 is called positive; of one patient in 100 all are, and wrong: 17 % of them."""
+    automated = 0
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        burst = rng.random((100, 1)) < 0.01
+        positive = burst | (np.arange(20) == 0)
+        extras = {"patient": np.repeat(np.arange(100), 20), "sure": positive.ravel()}
+        chance, targets = np.where(positive, 0.97, 0.03).ravel(), (positive & ~burst).ravel().astype(int)
+        cases = Predictions.from_binary(chance, targets, kind="probabilities", extras=extras)
+        rule = choose_threshold(cases, 0.9, confidence=0.9, clusters="patient", **promise)
+        assert rule.largest_cluster == 20
+        one = Predictions.from_binary([0.97], [1], kind="probabilities", extras={"sure": [True]})
+        automated += bool(rule.route(one).automate[0])
+    assert binomtest(automated, 25, 0.1, alternative="greater").pvalue > 1e-3
+
+
+def test_thresholds_per_group_belong_to_one_score_that_is_chosen_once():
+    """The p-norm ranks one group better, the probability the other; each threshold is on the scale of the rule."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        group = rng.integers(2, size=3000)
+        logits = 3 * rng.normal(size=(3000, 5))
+        targets = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+        logits[group == 1] *= np.exp(1.2 * rng.normal(size=((group == 1).sum(), 1)))
+        cases = Predictions.from_logits(logits, targets, extras={"group": group})
+        rule = choose_threshold(cases, 0.9, confidence=0.9, per_group="group", score="auto")
+        routed = rule.route(cases)
+        for own, evidence in enumerate(rule.group_evidence):
+            seen = (group == own) & routed.automate
+            assert not seen.any() or cases.correct[seen].mean() >= 0.9
+            assert evidence.promised == bool(seen.any())
+
+
+def test_the_largest_cluster_need_not_be_among_the_cases():
+    extras = {"patient": np.arange(4000) // 2}
+    cases = Predictions.from_binary(np.full(4000, 0.97), np.ones(4000, int), kind="probabilities", extras=extras)
+    assert choose_threshold(cases, 0.9, clusters="patient").largest_cluster == 2
+    assert choose_threshold(cases, 0.9, clusters="patient", largest_cluster=20).automates
+    none = choose_threshold(cases, 0.9, clusters="patient", largest_cluster=400)
+    assert (none.automates, none.largest_cluster) == (False, 400)
+    with pytest.raises(InvalidInput, match="largest_cluster must be at least the largest cluster of these cases, 2"):
+        choose_threshold(cases, 0.9, clusters="patient", largest_cluster=1)
+    with pytest.raises(InvalidInput, match="largest_cluster must be left out without clusters"):
+        choose_threshold(cases, 0.9, largest_cluster=20)

@@ -4,6 +4,7 @@ from math import comb
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binomtest
 
 from calibrant import Predictions
 from calibrant.decisions import RoutingRule, Shortlist, check_shortlist, choose_shortlist
@@ -189,3 +190,45 @@ def test_bad_input(draw):
     many = Shortlist(0.1, 1000, 0.9, 0.9, tuple(f"n{k}" for k in range(1000)))
     with pytest.raises(InvalidInput, match=r"the rule's \(None\), got n0, n1, n2, n3, n4, \.\.\.\. Choose"):
         many.check_fits(RoutingRule(threshold=None, n_classes=1000))
+
+
+def patients(count, seed, pictures=10):
+    """The pictures of a patient are the same."""
+    rng = np.random.default_rng(seed)
+    logits = np.repeat(2 * rng.normal(size=(count, 5)), pictures, axis=0)
+    noise = np.repeat(rng.gumbel(size=(count, 5)), pictures, axis=0)
+    extras = {"patient": np.repeat(np.arange(count), pictures)}
+    return Predictions.from_logits(logits, (logits + noise).argmax(axis=1), extras=extras)
+
+
+BY_PATIENT = RoutingRule(0.9, 5, 0.9, 0.9, clusters=60, cluster_column="patient", largest_cluster=10)
+
+
+def test_a_shortlist_of_a_rule_by_clusters_goes_by_clusters():
+    everyone = patients(20_000, 0, 1)
+    stream = everyone.subset(~BY_PATIENT.route(everyone).automate)
+    broken = 0
+    for seed in range(1, 31):
+        shortlist = choose_shortlist(patients(60, seed), 0.9, confidence=0.9, rule=BY_PATIENT)
+        broken += shortlist.holds_true(stream).mean() < 0.9 - 0.003
+    assert binomtest(broken, 30, 0.1, alternative="greater").pvalue > 1e-3
+    assert "Cases of one of the 60 clusters may depend on each other." in shortlist.note
+    few = choose_shortlist(patients(5, 0), 0.9, confidence=0.9, rule=BY_PATIENT)
+    assert few.least == 0.0
+    assert "cases of 5 clusters" in few.note
+    with pytest.raises(InvalidInput, match="clusters"):
+        choose_shortlist(Predictions.from_logits(np.eye(5), np.arange(5)), rule=BY_PATIENT)
+
+
+def test_the_check_of_a_shortlist_goes_by_the_clusters_of_the_rule():
+    stream = patients(20_000, 0, 1)
+    shortlist = Shortlist(0.1, 5, 0.5, 0.9, threshold=0.9)
+    covered = check_shortlist(shortlist, stream).covered
+    exact = Shortlist(0.1, 5, covered, 0.9, threshold=0.9)
+    verdicts = []
+    for seed in range(1, 31):
+        cases = patients(60, seed)
+        by_case, by_patient = check_shortlist(exact, cases), check_shortlist(exact, cases, rule=BY_PATIENT)
+        assert by_patient.low <= by_case.low <= by_case.high <= by_patient.high
+        verdicts.append(by_patient.held)
+    assert all(verdicts)

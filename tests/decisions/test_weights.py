@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.decisions import choose_threshold, sample_by_weights
+from calibrant.decisions import RoutingRule, check_promise, choose_threshold, sample_by_weights
 from calibrant.errors import InvalidInput
 
 
@@ -51,3 +51,29 @@ def test_weights_that_keep_nobody_and_bad_ones_are_refused():
         sample_by_weights(cases, -np.ones(20))
     with pytest.raises(InvalidInput, match="seed"):
         sample_by_weights(cases, "weight", seed=-1)
+
+
+def test_the_largest_weight_need_not_be_among_the_cases():
+    cases = Predictions.from_binary(np.full(4000, 0.97), np.ones(4000, int), kind="probabilities")
+    assert len(sample_by_weights(cases, np.full(4000, 2.0))) == 4000
+    assert 800 < len(sample_by_weights(cases, np.full(4000, 2.0), largest=8.0)) < 1200
+    with pytest.raises(InvalidInput, match="largest must be at least the largest weight of these cases, 2"):
+        sample_by_weights(cases, np.full(4000, 2.0), largest=1.0)
+
+
+def test_a_rule_of_drawn_cases_is_checked_on_drawn_cases():
+    """Half of the labelled cases are hard (70 % right), but few in use, so that 97.6 % are right there."""
+    rule = RoutingRule(0.9, 2, 0.95, 0.95, weight_column="weight", weight_seed=0)
+    broken = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        hard = rng.random(1000) < 0.5
+        right = rng.random(1000) < np.where(hard, 0.7, 0.99)
+        weight = np.where(hard, 1.0, 19.0)
+        cases = Predictions.from_binary(np.full(1000, 0.97), right.astype(int), kind="probabilities")
+        assert not check_promise(rule, cases).held  # a stream in use that is this bad
+        cases = Predictions.from_binary(
+            np.full(1000, 0.97), right.astype(int), kind="probabilities", extras={"weight": weight}
+        )
+        broken += not check_promise(rule, cases).held
+    assert broken <= 2

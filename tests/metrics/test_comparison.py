@@ -26,7 +26,8 @@ def test_an_overconfident_model_is_worse_and_sharpening_does_not_change_its_erro
     assert result["share@0.95"].verdict == "better"  # more rows above the threshold, whatever they are worth
     assert result["accuracy@0.95"].verdict == "worse"
     assert result["test_error"].verdict == "cannot tell"
-    assert result["test_error"].interval == (0.0, 0.0)
+    ends = result["test_error"].interval  # no row differs: in at most about 3.7 of 1,500 cases does either fail alone
+    assert ends == pytest.approx((-3.7 / 1500, 3.7 / 1500), rel=0.01)
     back = compare(model(sharpness=3.0), model(), n_resamples=200)
     assert back["ece"].verdict == "better"
     assert back["ece"].difference == pytest.approx(-result["ece"].difference)
@@ -183,3 +184,34 @@ def test_accuracies_of_small_sets_have_no_interval_of_their_difference():
     assert large is not None
     assert larger is not None
     assert small is None
+
+
+def repaired(rows, cases):
+    """A model, and one that is right in the first `rows` cases, too."""
+    confidence = np.random.default_rng(0).uniform(0.6, 0.99, cases)
+    first = np.stack([confidence, 1 - confidence], axis=1)
+    second = first.copy()
+    second[:rows] = second[:rows, ::-1]
+    targets = np.arange(cases) < cases // 3
+    return [Predictions.from_probabilities(scores, targets.astype(int)) for scores in (first, second)]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 9, 10])
+def test_models_that_agree_on_all_but_few_rows_have_intervals_of_their_errors_alone(rows):
+    result = compare(*repaired(rows, 60), n_resamples=40)
+    for name in ("nll", "brier", "auroc", "aurc"):
+        assert (result[name].interval is not None) == (rows == 10), name
+        assert rows == 10 or result[name].verdict == "cannot tell"
+    low, high = result["test_error"].interval
+    assert low < -rows / 60 < high
+    assert (result["test_error"].verdict == "better") == (rows >= 9)
+
+
+def test_the_interval_of_a_difference_of_errors_holds_it_if_two_models_hardly_differ():
+    """The second model repairs one case in 200; percentiles of resamples missed that whenever the 60 cases had none."""
+    held = 0
+    for seed in range(40):
+        count = np.random.default_rng(seed).binomial(60, 0.005)
+        low, high = compare(*repaired(int(count), 60), n_resamples=20)["test_error"].interval
+        held += low <= -0.005 <= high
+    assert held >= 35

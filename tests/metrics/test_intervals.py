@@ -34,19 +34,21 @@ def test_percentiles_leave_out_what_is_not_defined():
 
 
 def test_mce_and_classwise_ece_have_no_interval():
-    evaluation = evaluate(Predictions.from_probabilities([[0.9, 0.1]] * 40, [0, 1] * 20))
+    predictions = Predictions.from_probabilities([[0.9, 0.1]] * 40, [0, 1] * 20)
+    evaluation = evaluate(predictions)
     ranges = {"ece": Plausible(0.3, 0.4, 0.5)}
     draws = {"ece": np.asarray([0.3, 0.4, 0.5]), "classwise_ece": np.ones(3)}
-    both = Resampled(evaluation, draws, ranges, 0.95), Resampled(evaluation, draws, ranges, 0.95)
+    both = [Resampled(predictions, evaluation, draws, ranges, 0.95)] * 2
     assert both[0].difference(both[1], "ece") == pytest.approx((-0.1 * math.sqrt(0.2), 0.1 * math.sqrt(0.2)))
     assert both[0].difference(both[1], "classwise_ece") is None
     assert both[0].difference(both[1], "mce") is None
 
 
 def test_two_errors_that_may_be_zero_may_be_equal():
-    evaluation = evaluate(Predictions.from_probabilities([[0.9, 0.1]] * 40, [0] * 36 + [1] * 4))
-    near = Resampled(evaluation, {"ece": np.arange(3.0)}, {"ece": Plausible(0.0, 0.1, 0.2)}, 0.95)
-    other = Resampled(evaluation, {"ece": np.arange(3.0)}, {"ece": Plausible(0.0, 0.0, 0.3)}, 0.95)
+    predictions = Predictions.from_probabilities([[0.9, 0.1]] * 40, [0] * 36 + [1] * 4)
+    evaluation = evaluate(predictions)
+    near = Resampled(predictions, evaluation, {"ece": np.arange(3.0)}, {"ece": Plausible(0.0, 0.1, 0.2)}, 0.95)
+    other = Resampled(predictions, evaluation, {"ece": np.arange(3.0)}, {"ece": Plausible(0.0, 0.0, 0.3)}, 0.95)
     assert near.difference(other, "ece") == pytest.approx((-0.3, 0.2))
 
 

@@ -60,7 +60,8 @@ def fit(
         group_confidence: Whether the confidence of --per-group holds for all groups together or for each by itself.
         clusters: A column that says which cases belong together (images of one patient).
         weights: A column: how much more frequent a case of this kind is in use than here. Cases are drawn by it, so
-            that the promise holds for the mix in use; of n cases about n times mean / largest weight remain.
+            that the promise holds for the mix in use; of n cases about n times mean / largest weight remain. The kind
+            with the largest weight must be among them.
         cost_error: Cost of an automated error; with --cost-review the cheapest threshold that keeps the promise.
         cost_review: Cost of one review.
         cost_matrix: Instead of --cost-error: a CSV file with a row per true class and a column per decided class, both

@@ -61,6 +61,7 @@ def certify(
     starts: Starts | None = None,
     groups: Sequence[NDArray[np.int64]] = (),
     clusters: NDArray[np.int64] | None = None,
+    largest_cluster: int | None = None,
     bounded: bool = True,
 ) -> Certificate:
     """Test "accuracy at confidence >= t is at least the target" for each t, strictest first (fallback procedure).
@@ -84,6 +85,8 @@ def certify(
             below the target, its own test passes with probability at most its level (intersection-union test).
         clusters: Number of the cluster of each case if cases of one cluster depend on each other: then clusters are
             the independent draws.
+        largest_cluster: Most cases that a cluster can have; None for the largest of these. If these are some cases of
+            each cluster, such as those with one predicted class, a later cluster may have more of them than any here.
         bounded: Whether thresholds must lie in 0..1; False for a score without a scale.
     """
     if thresholds is None:
@@ -95,15 +98,18 @@ def certify(
     gain = level * np.bincount(place, weights=list(parts.values()), minlength=len(grid))
     rows = [np.arange(len(confidence)), *groups]
     tests: list[_PValue] = []
+    if clusters is not None and largest_cluster is None:
+        largest_cluster = int(np.unique(clusters, return_counts=True)[1].max(initial=1))
     for own in rows:
-        if clusters is None:
+        if clusters is None or largest_cluster is None:
             wrong = at_least(confidence[own][~correct[own]], grid)
             p_values: list[float] = error_p_value(
                 wrong, at_least(confidence[own], grid), 1.0 - target_accuracy
             ).tolist()
             tests.append(p_values.__getitem__)
         else:
-            tests.append(_clustered_test(confidence[own], correct[own], clusters[own], grid, 1.0 - target_accuracy))
+            each = confidence[own], correct[own], clusters[own]
+            tests.append(_clustered_test(*each, grid, 1.0 - target_accuracy, largest_cluster))
     levels, kept, budget = [], [], 0.0
     # Plain numbers: a loop over an array makes an object for each of its entries, which takes most of the time.
     for at, part in enumerate(gain.tolist()):
@@ -123,13 +129,13 @@ def _clustered_test(
     clusters: NDArray[np.int64],
     grid: NDArray[np.float64],
     largest_error: float,
+    largest_cluster: int,
 ) -> _PValue:
     """Tests of cases in clusters, computed for the thresholds that are reached, which are few."""
     order = np.argsort(-confidence, kind="stable")
     numbers = np.unique(clusters, return_inverse=True)[1]
     ranked, wrong = numbers[order], ~correct[order]
     reached = at_least(confidence, grid)
-    largest_cluster = int(np.bincount(numbers).max(initial=1))
 
     def p_value(at: int) -> float:
         some = ranked[: reached[at]]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.checks import fraction, number
+from calibrant.checks import fraction, number, whole
 from calibrant.decisions.bounds import cases_without_error, error_p_value
 from calibrant.decisions.certify import Certificate, Starts, at_least, certify, parts_of
 from calibrant.decisions.costs import CostMatrix, automated_costs, check_costs
@@ -26,7 +26,7 @@ from calibrant.decisions.shortfall import (
 )
 from calibrant.errors import invalid
 from calibrant.metrics.metric import check_clusters
-from calibrant.metrics.subgroups import group_rows
+from calibrant.metrics.subgroups import group_rows, split_groups
 from calibrant.predictions import Predictions, require_predictions
 
 # Share of the cases that the search "split" spends to find its start, and how many quantiles of them it tests.
@@ -44,6 +44,7 @@ def choose_threshold(
     per_group: str | None = None,
     group_confidence: Literal["together", "each"] = "together",
     clusters: str | None = None,
+    largest_cluster: int | None = None,
     cost_error: float | None = None,
     cost_review: float | None = None,
     cost_matrix: CostMatrix | None = None,
@@ -75,7 +76,9 @@ def choose_threshold(
         group_confidence: With `per_group`: "together" if all groups keep their promise with probability `confidence`
             (the level is divided among the groups that have enough cases), "each" if every group does by itself.
         clusters: Name of an extra column that says which cases belong together (images of one patient). The clusters
-            are then the independent draws, and no later cluster may have more cases than the largest of these.
+            are then the independent draws.
+        largest_cluster: The most cases that a later cluster can have. None for the largest of these: right only if the
+            cases cannot lack the largest ones.
         cost_error: Cost of an automated error. With `cost_review`, of the thresholds that keep the promise the cheapest
             is taken instead of the lowest. A person is taken to decide rightly.
         cost_review: Cost of one review.
@@ -121,6 +124,7 @@ def choose_threshold(
         per_class=per_class,
         groups=groups,
         clusters=clusters,
+        largest_cluster=_largest_cluster(seen, clusters, largest_cluster),
         costs=(cost_error, cost_review, cost_matrix),
         thresholds=thresholds,
         starts=starts,
@@ -148,6 +152,20 @@ def refuse_values(argument: str, column: Any) -> None:
         raise invalid(argument, "name a column, which checks and the monitor need as well", "values", hint)
 
 
+def _largest_cluster(seen: Sequence[Predictions], column: str | None, limit: int | None) -> int | None:
+    """Most cases that a cluster can have; None without clusters."""
+    if column is None:
+        if limit is not None:
+            raise invalid("largest_cluster", "be left out without clusters", limit)
+        return None
+    largest = max(int(np.bincount(check_clusters(cases, column)).max()) for cases in seen)
+    if limit is None:
+        return largest
+    if whole("largest_cluster", limit, 1) < largest:
+        raise invalid("largest_cluster", f"be at least the largest cluster of these cases, {largest}", limit)
+    return limit
+
+
 def _worth(rule: RoutingRule) -> float:
     """More for a rule that costs less or, without costs, automates more."""
     if rule.costs is not None:
@@ -165,6 +183,7 @@ class _Search:
     per_class: bool
     groups: str | None
     clusters: str | None
+    largest_cluster: int | None  # of all cases, also those that other classes and groups have
     costs: tuple[float | None, float | None, CostMatrix | None]
     thresholds: Sequence[float] | None
     starts: Starts | None
@@ -191,8 +210,7 @@ class _Search:
             return _Tests(self, predictions).rule()
         fitting, rest, spent = self.fitting, predictions, ""
         if fitting is None:
-            fitting, rest = predictions.split(_SPENT, seed=self.seed, clusters=self.clusters)
-            spent = f" {len(fitting):,} other cases were spent to find where to start."
+            fitting, rest, spent = self.split(predictions)
         wanted = self
         if self.score == "auto":
             wanted = replace(self, score=choose_score(fitting))
@@ -203,26 +221,38 @@ class _Search:
         rule = _Tests(wanted, rest).rule()
         return replace(rule, fitted_on=predictions.origin.sha256, note=f"{rule.note}{spent}")
 
+    def split(self, predictions: Predictions) -> tuple[Predictions, Predictions, str]:
+        """The cases that find where to start, those that are tested, and a sentence about it."""
+        fitting, rest = predictions.split(_SPENT, seed=self.seed, clusters=self.clusters)
+        return fitting, rest, f" {len(fitting):,} other cases were spent to find where to start."
+
     def run_per_group(self, predictions: Predictions, column: str, *, together: bool) -> RoutingRule:
         """One threshold for each group that has enough cases, tested on its own cases alone."""
-        shared = replace(self, groups=column).run(predictions)
-        rows_of = group_rows(predictions, column)
+        wanted, fitting, rest, spent = self, self.fitting, predictions, ""
+        of_groups: dict[str, Predictions] = {}
+        if self.splits and fitting is None:
+            fitting, rest, spent = self.split(predictions)
+            of_groups = split_groups(fitting, column)
+        # A rule has one score, so it is chosen once for all groups.
+        if self.score == "auto" and fitting is not None:
+            wanted = replace(self, score=choose_score(fitting))
+        wanted = replace(wanted, fitting=fitting)
+        shared = replace(wanted, groups=column).run(rest)
+        rows_of = group_rows(rest, column)
         # Which groups take part is decided by their numbers of cases alone, never by their labels.
         fewest = cases_without_error(self.target_accuracy, self.level)
         able = [name for name, rows in rows_of.items() if len(rows) >= fewest]
-        own = self
+        own = wanted
         if together:
-            own = replace(self, level=self.level / max(len(able), 1))
+            own = replace(wanted, level=self.level / max(len(able), 1))
         thresholds: list[tuple[str, float | None]] = []
         groups: list[GroupEvidence] = []
-        largest = 0
         missing: dict[str, int | None] = {}
         for name, rows in rows_of.items():
             cut, counts = None, Evidence(len(rows), 0, 0)
             if name in able:
-                rule = own.run(predictions.subset(rows))
+                rule = replace(own, fitting=of_groups.get(name, fitting)).run(rest.subset(rows))
                 cut, counts = rule.threshold, rule.evidence or counts
-                largest = max(largest, rule.largest_cluster or 0)
                 if cut is None:
                     missing[name] = counts.cases_needed
             thresholds.append((name, cut))
@@ -233,13 +263,13 @@ class _Search:
             threshold=None,
             group_thresholds=tuple(thresholds),
             group_evidence=tuple(groups),
-            largest_cluster=largest or shared.largest_cluster,
             evidence=Evidence(*totals),
             costs=None,
             supported=None,
         )
         note = note_per_group(rule, shared.automation_rate, together=together)
-        return replace(rule, note=note + note_needed([name for name in rows_of if name not in able], fewest, missing))
+        note += note_needed([name for name in rows_of if name not in able], fewest, missing)
+        return replace(rule, note=f"{note}{spent}")
 
 
 def _found_thresholds(fitting: Predictions, score: Score, target_accuracy: float, n_rest: int) -> dict[str, Any]:
@@ -307,6 +337,7 @@ class _Tests:
             starts=self.search.starts,
             groups=list(groups),
             clusters=clusters,
+            largest_cluster=self.search.largest_cluster,
             bounded=is_bounded(self.search.score),
         )
 
@@ -365,21 +396,22 @@ class _Tests:
                 failing = [name for name, rows in self.promised.items() if not self.certify(rows).kept.any()]
             rule = replace(rule, note=f"{rule.note} {note_on_groups(rule, self.fewest, failing)}")
         if self.clusters is not None and search.clusters is not None:
-            sizes = np.bincount(self.clusters)
+            count = int(self.clusters.max()) + 1
             rule = replace(
                 rule,
-                clusters=len(sizes),
+                clusters=count,
                 cluster_column=search.clusters,
-                largest_cluster=int(sizes.max()),
-                note=f"{rule.note} Cases of one of the {len(sizes):,} clusters may depend on each other.",
+                largest_cluster=search.largest_cluster,
+                note=f"{rule.note} Cases of one of the {count:,} clusters may depend on each other.",
             )
         return rule
 
     def _promising_nothing(self, rule: RoutingRule, tables: list[Certificate]) -> RoutingRule:
         """The rule with what the cases support instead, and how many would do."""
         search, clusters, cases = self.search, self.clusters, len(self.correct)
-        if clusters is not None and len(tables) == 1 and not self.promised:
-            needed = needed_in_clusters(self.ranking, self.correct, clusters, tables[0], self.target)
+        largest = search.largest_cluster
+        if clusters is not None and largest is not None and len(tables) == 1 and not self.promised:
+            needed = needed_in_clusters(self.ranking, self.correct, clusters, tables[0], self.target, largest)
         else:
             groups = [self.certify(rows) for rows in self.promised.values()]
             needed = cases_needed(tables, groups, self.target, search.confidence, cases)
@@ -388,7 +420,13 @@ class _Tests:
         if search.score == "probability":
             level = search.level * (search.reserve or 1.0)
             supported = supported_accuracy(
-                self.ranking, self.correct, clusters, target=self.target, level=level, reserved=search.reserve > 0
+                self.ranking,
+                self.correct,
+                clusters,
+                largest_cluster=largest,
+                target=self.target,
+                level=level,
+                reserved=search.reserve > 0,
             )
         if supported is not None:
             note = f"{note} {note_supported(supported)}"

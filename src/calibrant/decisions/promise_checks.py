@@ -11,6 +11,7 @@ from calibrant.decisions.bounds import cluster_interval, interval
 from calibrant.decisions.policy import Policy
 from calibrant.decisions.rule import RoutingRule
 from calibrant.decisions.shortlist import ShortlistCheck, check_shortlist
+from calibrant.decisions.weights import as_in_use
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.metrics.metric import check_clusters
 from calibrant.metrics.subgroups import group_rows
@@ -91,11 +92,12 @@ def check_promise(rule: RoutingRule, predictions: Predictions, *, confidence: fl
     columns; a rule without names is checked only on predictions without names, or with classes called 0..K-1.
 
     If the rule was chosen on clusters, the cases must have its column, and the interval comes from bets on whole
-    clusters (`bounds.cluster_interval`), as the promise did.
+    clusters (`bounds.cluster_interval`), as the promise did. If it was chosen on cases drawn by weights and the cases
+    have that column, they are drawn by it, too.
     """
     if rule.target_accuracy is None:
         raise InvalidInput("There is no promise to check. Fit a rule first: calibrant route fit, or choose_threshold.")
-    predictions = rule.in_own_order(predictions)
+    predictions = as_in_use(rule, rule.in_own_order(predictions))
     routed = rule.route(predictions)
     automate, correct = routed.automate, routed.predicted == predictions.targets
     lines = _lines(rule, predictions, routed.predicted)

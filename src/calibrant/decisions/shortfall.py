@@ -28,6 +28,7 @@ def supported_accuracy(
     correct: NDArray[np.bool_],
     clusters: NDArray[np.int64] | None,
     *,
+    largest_cluster: int | None,
     target: float,
     level: float,
     reserved: bool,
@@ -44,12 +45,12 @@ def supported_accuracy(
         """Lower bound at this level of the share of hits among some of the cases."""
         if not (hits & among).any():
             return 0.0
-        if clusters is None:
+        if clusters is None or largest_cluster is None:
             return float(lower_bound((hits & among).sum(), among.sum(), 1.0 - tail))
         sizes = np.bincount(clusters)
         cases = np.bincount(clusters[among], minlength=len(sizes))
         others = np.bincount(clusters[among & ~hits], minlength=len(sizes))
-        return 1.0 - cluster_upper_bound(cases, others, int(sizes.max()), tail)
+        return 1.0 - cluster_upper_bound(cases, others, largest_cluster, tail)
 
     accuracy = best = 0.0
     for threshold in _BAND.tolist():
@@ -142,6 +143,7 @@ def needed_in_clusters(
     clusters: NDArray[np.int64],
     table: Certificate,
     target: float,
+    largest_cluster: int,
 ) -> Needed:
     """The same for cases in clusters: cases at which some threshold would pass if all clusters came again and again."""
     sizes = np.bincount(clusters)
@@ -150,7 +152,7 @@ def needed_in_clusters(
         reached = confidence >= threshold
         cases = np.bincount(clusters[reached], minlength=len(sizes))
         errors = np.bincount(clusters[reached & ~correct], minlength=len(sizes))
-        times = min(times, clusters_needed(cases, errors, 1.0 - target, int(sizes.max()), float(level)))
+        times = min(times, clusters_needed(cases, errors, 1.0 - target, largest_cluster, float(level)))
     if not np.isfinite(times):
         return Needed(None, False)
     return Needed(int(min(max(np.ceil(times * len(correct)), len(correct) + 1), MOST_CASES)), True)

@@ -9,10 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.checks import fraction, number
-from calibrant.decisions.bounds import cases_without_error, interval, tolerance_rank
+from calibrant.decisions.bounds import (
+    cases_without_error,
+    cluster_interval,
+    cluster_p_value,
+    interval,
+    tolerance_rank,
+)
 from calibrant.decisions.ranking import GIVEN, Score
 from calibrant.decisions.rule import Part, RoutingRule
+from calibrant.decisions.weights import as_in_use
 from calibrant.errors import InvalidInput, invalid
+from calibrant.metrics.metric import check_clusters
 from calibrant.predictions import Kind, Predictions, names_or_numbers, require_predictions
 from calibrant.predictions.readings import plain_label, shortened
 from calibrant.tables import ShownFields
@@ -20,6 +28,8 @@ from calibrant.tables import ShownFields
 # Matrix products round differently in blocks of another size, so that a calibrator may give other last digits. A level
 # that is a little lower lists the same classes all the same, and it keeps the promise.
 _SLACK = 1 - 1e-9
+# Least probabilities that are tested, the smallest first, if cases come in clusters. They are fixed in advance.
+_LEVELS = np.concatenate([np.geomspace(1e-9, 1e-3, 12, endpoint=False), np.geomspace(1e-3, 1.0, 120)])
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,12 +170,16 @@ def choose_shortlist(
     probability at most P(Binomial(n, 1 - coverage) < k). The k taken is the largest for which that is at most
     1 - confidence (the tolerance limits of Wilks 1941; inductive conformal prediction, Vovk 2012).
 
+    If the rule was chosen on clusters, clusters are the independent draws here, too: levels that are fixed in advance
+    are tested one after the other, the smallest first, by bets on the clusters (`bounds.cluster_p_value`).
+
     Args:
         predictions: Labelled held-out cases. A class and a score needs further candidates, of which any number of a
             case may be empty: columns `predicted_2`, `confidence_2`, `predicted_3` and so on.
         coverage: The share to promise.
         confidence: Probability with which the promise holds.
-        rule: Make it for the cases that this rule sends to a person, calibrated as the rule expects.
+        rule: Make it for the cases that this rule sends to a person, calibrated as the rule expects. If it was chosen
+            on clusters, the cases need the same column.
     """
     coverage, confidence = fraction("coverage", coverage), fraction("confidence", confidence)
     require_predictions(predictions)
@@ -175,13 +189,22 @@ def choose_shortlist(
     score: Score = {"score": GIVEN}.get(stated.kind, "probability")
     reader = rule or RoutingRule(None, stated.n_classes, class_names=stated.class_names, score=score)
     predictions = reader.in_own_order(predictions)
-    of_true = [
-        np.where(targets < 0, -np.inf, scores[np.arange(len(scores)), targets])
-        for scores, targets in _scores_and_targets(predictions, ~reader.decide_all(predictions).automate)
-    ]
-    ranked = np.sort(np.concatenate(of_true))
+    reviewed = ~reader.decide_all(predictions).automate
+    of_true = np.concatenate(
+        [
+            np.where(targets < 0, -np.inf, scores[np.arange(len(scores)), targets])
+            for scores, targets in _scores_and_targets(predictions, reviewed)
+        ]
+    )
+    ranked = np.sort(of_true)
     rank, least = tolerance_rank(len(ranked), 1 - coverage, 1 - confidence), 0.0
-    if not predictions.has_all_classes:
+    clusters = None
+    if rule is not None and rule.cluster_column is not None:
+        if not predictions.has_all_classes:
+            raise invalid("rule", "be chosen without clusters for a shortlist of candidates", rule.cluster_column)
+        clusters = _Clusters(predictions, rule, reviewed)
+        least = clusters.least(of_true, coverage, confidence)
+    elif not predictions.has_all_classes:
         least = _least_of_candidates(predictions, ranked, rank, coverage)
     elif rank:
         least = min(_SLACK * float(ranked[rank - 1]), 1.0)  # rounded probabilities may be a little more than 1
@@ -204,6 +227,8 @@ def choose_shortlist(
     if rule is not None:
         which = "cases that go to a person"
     note = _note(draft, rank, cases, f"{length:.2f} {among}", which)
+    if clusters is not None:
+        note = clusters.note(draft, note)
     return replace(draft, cases=cases, missed=missed, mean_length=length, note=note)
 
 
@@ -242,17 +267,60 @@ def check_shortlist(
     """Compare a shortlist's promise with labelled cases that it was not chosen on.
 
     The promise is for what the rule of `choose_shortlist` sends to a person, and only these cases count, also without
-    `rule`. With it, a shortlist that was chosen with another one is refused.
+    `rule`. With it, a shortlist that was chosen with another one is refused, and cases are drawn by its weights and
+    the interval goes by its clusters, if it has any.
     """
+    predictions = shortlist.reader().in_own_order(predictions)
     if rule is not None:
         shortlist.check_fits(rule)
-    cases, missed, length = _evidence(shortlist, shortlist.reader().in_own_order(predictions))
+        predictions = as_in_use(rule, predictions)
+    cases, missed, length = _evidence(shortlist, predictions)
     low, high = interval(cases - missed, cases, confidence=confidence)
+    if rule is not None and rule.cluster_column is not None:
+        reviewed = ~shortlist.reader().decide_all(predictions).automate
+        clusters = _Clusters(predictions, rule, reviewed)
+        low, high = clusters.interval(~shortlist.holds_true(predictions)[reviewed], confidence)
     covered = None
     if cases:
         covered = (cases - missed) / cases
     held = bool(high >= shortlist.coverage)
     return ShortlistCheck(shortlist.coverage, cases, missed, covered, float(low), float(high), length, held)
+
+
+class _Clusters:
+    """The clusters of the cases that go to a person."""
+
+    def __init__(self, predictions: Predictions, rule: RoutingRule, reviewed: NDArray[np.bool_]) -> None:
+        numbers = check_clusters(predictions, rule.cluster_column)
+        sizes = np.bincount(numbers)
+        self.count, self.largest = len(sizes), max(int(sizes.max()), rule.largest_cluster or 1)
+        self.numbers = numbers[reviewed]
+        self.cases = np.bincount(self.numbers, minlength=self.count)
+
+    def missed(self, which: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """How many cases of each cluster are missed."""
+        return np.bincount(self.numbers[which], minlength=self.count)
+
+    def least(self, of_true: NDArray[np.float64], coverage: float, confidence: float) -> float:
+        """The last of the levels up to which every one is shown to keep the promise; 0 if the first is not."""
+        least = 0.0
+        for level in _LEVELS.tolist():
+            missed = self.missed(of_true < level)
+            if cluster_p_value(self.cases, missed, 1.0 - coverage, self.largest) > 1.0 - confidence:
+                break
+            least = level
+        return least * _SLACK
+
+    def interval(self, missed: NDArray[np.bool_], confidence: float) -> tuple[float, float]:
+        """Interval of the share of cases that are not missed."""
+        return cluster_interval(self.cases, self.missed(missed), self.largest, confidence=confidence)
+
+    def note(self, draft: "Shortlist", kept: str) -> str:
+        """What is promised, in one or two sentences; `kept` is the first if something is."""
+        if draft.least == 0.0:
+            cases = f"{self.cases.sum():,} cases of {self.count:,} clusters"
+            return f"No list shorter than all {draft.n_classes} classes can be promised from {cases}."
+        return f"{kept} Cases of one of the {self.count:,} clusters may depend on each other."
 
 
 def _least_of_candidates(predictions: Predictions, scores: NDArray[np.float64], rank: int, coverage: float) -> float:

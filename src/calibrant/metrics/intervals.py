@@ -12,14 +12,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv
 
 from calibrant.metrics.binning import Floats, edge_precision
 from calibrant.metrics.confidences import Confidences, Order
 from calibrant.metrics.evaluation import Evaluation, Interval
 from calibrant.metrics.inversion import Plausible, calibration_errors
-from calibrant.metrics.metric import FEWEST_WRONG, METRICS, SET_METRICS, definition, row_values, set_metric
+from calibrant.metrics.metric import (
+    FEWEST_DIFFERING,
+    FEWEST_WRONG,
+    METRICS,
+    SET_METRICS,
+    definition,
+    row_values,
+    set_metric,
+)
 from calibrant.predictions import Predictions
 from calibrant.tables import ShownFields
 
@@ -66,6 +74,22 @@ def share_intervals(evaluation: Evaluation, level: float = 0.95) -> dict[str, In
     return ends
 
 
+def paired_share_interval(ours: NDArray[np.bool_], theirs: NDArray[np.bool_], level: float) -> Interval:
+    """Interval of the share of rows that only the first hits less that of rows that only the second hits.
+
+    Resamples of rows that agree show no difference at all, and resamples of three that do not show one too surely. So
+    both shares have their exact interval, and the ends are joined with the correlation of two shares of one sample.
+    """
+    n = len(ours)
+    shares = [float((ours & ~theirs).mean()), float((theirs & ~ours).mean())]
+    parts = []
+    for share in shares:
+        low, high = exact_interval(round(share * n), n, level=level)
+        parts.append(Plausible(float(low), share, float(high)))
+    together = -math.sqrt(math.prod(shares) / max(math.prod(1.0 - share for share in shares), 1e-300))
+    return subtract(parts[0], parts[1], max(together, -1.0))
+
+
 def too_few_wrong(name: str, *evaluations: Evaluation) -> bool:
     """Whether so few rows are wrong, or right, that no interval of this metric holds the truth often enough."""
     fewest = FEWEST_WRONG.get(definition(name).family, 0)
@@ -74,6 +98,16 @@ def too_few_wrong(name: str, *evaluations: Evaluation) -> bool:
         if min(wrong, each.n - wrong) < fewest:
             return True
     return False
+
+
+def _too_few_differ(name: str, ours: Predictions, theirs: Predictions) -> bool:
+    """Whether two models agree on all but so few rows that resamples cannot show how their metrics differ."""
+    family = definition(name).family
+    if family == "ranking":
+        differ = (ours.confidence != theirs.confidence) | (ours.correct != theirs.correct)
+    else:
+        differ = row_values(ours, family)[name] != row_values(theirs, family)[name]
+    return int(differ.sum()) < FEWEST_DIFFERING
 
 
 def percentiles(values: Floats, level: float) -> Interval | None:
@@ -89,12 +123,13 @@ def percentiles(values: Floats, level: float) -> Interval | None:
 
 @dataclass(frozen=True)
 class Resampled(ShownFields):
-    """One model's metrics, and what chance could have made of them.
+    """The metrics of one model's predictions, and what chance could have made of them.
 
     `draws` has the values of each flat name over resampled rows, NaN if one is not defined. `plausible` has, for each
     calibration error, the true values that could have shown it.
     """
 
+    predictions: Predictions
     evaluation: Evaluation
     draws: Mapping[str, Floats]
     plausible: Mapping[str, Plausible]
@@ -134,7 +169,11 @@ class Resampled(ShownFields):
             return _around(ours - theirs, *subtract(parts[0], parts[1], together))
         if "@" in name:
             return None  # an error in a set of few rows
-        if too_few_wrong(name, self.evaluation, other.evaluation):
+        if definition(name).family == "share":
+            hits = [row_values(each.predictions, "share")[name] > 0 for each in (self, other)]
+            return _around(ours - theirs, *paired_share_interval(hits[0], hits[1], self.level))
+        few = too_few_wrong(name, self.evaluation, other.evaluation)
+        if few or _too_few_differ(name, self.predictions, other.predictions):
             return None
         with np.errstate(invalid="ignore"):  # infinite NLLs on both sides have no difference
             ends = percentiles(self.draws[name] - other.draws[name], self.level)
@@ -202,7 +241,7 @@ def resample_models(
         if model.kind != "score":
             errors[-1] = calibration_errors(model, *own, n_resamples=n_resamples, seed=seed, level=level)
     draws = _resample(measures, len(models[0]), n_resamples, seed)
-    return [Resampled(*each, level) for each in zip(evaluations, draws, errors, strict=True)]
+    return [Resampled(*each, level) for each in zip(models, evaluations, draws, errors, strict=True)]
 
 
 def _resample(measures: Sequence["_Measure"], rows: int, n_resamples: int, seed: int) -> list[dict[str, Floats]]:

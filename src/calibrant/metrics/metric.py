@@ -27,6 +27,8 @@ Family = Literal["mean", "share", "calibration", "ranking", "table"]
 Influence = Callable[[Floats, Floats], tuple[float, Floats, Floats]]
 FEWEST_WRONG = {"mean": 3, "ranking": 10}
 """With fewer wrong rows, or right ones, no interval of such a metric holds the truth often enough."""
+FEWEST_DIFFERING = 10
+"""With fewer rows that two models see differently, no interval of the difference holds the truth often enough."""
 # Names in an `Evaluation` that are no metrics.
 _TAKEN = {"n", "classes", "n_classes", "n_bins", "metrics", "noise_floor", "noise_floor_95", "thresholds", "intervals"}
 _TAKEN |= {"level", "balanced_error", "rounding", "values", "table"}

@@ -36,8 +36,9 @@ _ENOUGH_FOR_AN_INTERVAL = 200
 class Difference(ShownFields):
     """One metric of two models.
 
-    The interval is None for calibration errors and for accuracies in sets of fewer than 200 rows. The verdict says what
-    b is, compared with a: "better" or "worse" if a difference of 0 is not plausible, else "cannot tell".
+    The interval is None for calibration errors, for accuracies in sets of fewer than 200 rows, and for all but shares
+    if the models differ in fewer than 10 rows. The verdict says what b is, compared with a: "better" or "worse" if a
+    difference of 0 is not plausible, else "cannot tell".
     """
 
     name: str  # as in `Evaluation.values`

@@ -256,6 +256,8 @@ def _never(rule: RoutingRule, predictions: Predictions) -> str:
 
 
 def _listed(shortlist: Shortlist, rule: RoutingRule, predictions: Predictions) -> str:
+    if rule.cluster_column is not None and rule.cluster_column not in predictions.extras:
+        return f"Shortlist: {shortlist.note}"
     check = check_shortlist(shortlist, predictions, rule=rule)
     if check.covered is None:
         return f"Shortlist: {shortlist.note}"
