@@ -157,6 +157,7 @@ def test_a_log_of_another_model_is_refused(place):
         (Decision("a", 0, float("nan"), True), "confidence must"),
         (Decision("a", 0, 0.5, True, extras={"x": [1]}), "extra x must be text"),
         (Decision("a", 0, 0.5, True, extras={"x": float("inf")}), "extra x must"),
+        (Decision("a", 0, 0.5, True, extras={"x": 10**400}), "extra x must"),
         (Decision("a", 0, 0.5, True, extras={"x": "\0"}), "extra x must"),
         (
             Decision("a", 0, 0.5, True, extras={"x": "y" * 1001}),

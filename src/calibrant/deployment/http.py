@@ -13,7 +13,7 @@ from functools import partial
 from importlib import resources
 from typing import Any, cast
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Query
 from fastapi.exceptions import RequestValidationError
 from jinja2 import Environment
 from pydantic import BaseModel
@@ -164,7 +164,7 @@ def _add_review(app: FastAPI, review: Review, pool: Executor) -> None:
         app.add_route(path, file(name, kind))
 
     @app.get("/review/next", include_in_schema=False)
-    async def next_case(after: int = 0) -> Response:
+    async def next_case(after: int = Query(0, lt=2**63)) -> Response:
         return JSONResponse({"case": await _in_thread(pool, review.next_case, after)}, headers=_REVIEW_HEADERS)
 
     @app.get("/review/picture", include_in_schema=False)
