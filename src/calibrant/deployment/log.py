@@ -319,14 +319,16 @@ class DecisionLog:
             keep: Names of other extras to keep.
         """
         names = set(keep).union(*(policy.columns for policy in self.policies().values()))
-        query = "SELECT sequence, id, extras FROM calibrant_decisions WHERE time < ? AND id NOT LIKE ? LIMIT ?"
-        purged = 0
+        # A client may call its case as purged ones are called, but the reason of its decision is not empty.
+        query = """SELECT sequence, id, extras FROM calibrant_decisions
+            WHERE sequence > ? AND time < ? AND (id NOT LIKE ? OR reason != '') ORDER BY sequence LIMIT ?"""
+        purged = last = 0
         while True:
             with self._database.writing() as connection:
                 connection.execute("PRAGMA secure_delete = ON")  # overwrites what is deleted
                 # A label refers to an id that changes a moment earlier.
                 connection.execute("PRAGMA defer_foreign_keys = ON")
-                rows = connection.execute(query, (microseconds(before), f"{_PURGED}%", _AT_ONCE)).fetchall()
+                rows = connection.execute(query, (last, microseconds(before), f"{_PURGED}%", _AT_ONCE)).fetchall()
                 for sequence, known, extras in rows:
                     with undamaged():
                         facts = {name: value for name, value in json.loads(extras).items() if name in names}
@@ -334,12 +336,17 @@ class DecisionLog:
                     change = "UPDATE calibrant_decisions SET id = ?, reason = '', extras = ? WHERE sequence = ?"
                     connection.execute(change, (unknown, json.dumps(facts), sequence))
                     connection.execute("UPDATE calibrant_labels SET id = ? WHERE id = ?", (unknown, known))
-            purged += len(rows)
-            if len(rows) < _AT_ONCE:
+            if not rows:
                 break
+            purged, last = purged + len(rows), rows[-1]["sequence"]
         with self._database.reading() as connection:
             # Until then old rows are in the write-ahead log.
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise OutputError(
+                f"{self._database.path}-wal still holds purged rows, because another program reads or writes the log. "
+                "Purge again."
+            )
         return purged
 
     def _class_number(self, target: int | str) -> int:
