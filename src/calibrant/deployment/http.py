@@ -8,6 +8,7 @@ import gc
 import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from importlib import resources
@@ -193,8 +194,9 @@ def _print_request(scope: Scope, status: int, seconds: float) -> None:
     moment = datetime.now(UTC).isoformat(timespec="milliseconds")
     client = (scope.get("client") or ("-",))[0]
     path = one_line(scope.get("raw_path", b"").decode("latin-1"), most=200)
-    sys.stdout.write(f"{moment} {client} {scope['method']} {path} {status} {1000 * seconds:.1f}ms\n")
-    sys.stdout.flush()
+    with suppress(OSError):  # a full disk, or nobody who reads: clients are answered all the same
+        sys.stdout.write(f"{moment} {client} {scope['method']} {path} {status} {1000 * seconds:.1f}ms\n")
+        sys.stdout.flush()
 
 
 async def _answer_framework(_: Request, error: Exception) -> Response:
