@@ -550,7 +550,7 @@ def _join_labels(ids: list[str], labels: dict[str, int], where: str) -> tuple[In
 
 
 def _text(cell: Any) -> str:
-    return "" if cell is None else str(cell).strip()
+    return "" if cell is None else unguarded(str(cell).strip())
 
 
 def read_reference(
