@@ -93,6 +93,18 @@ def test_since_a_number_and_labelled_alone(place):
             log.append(cases(1, 9), time=datetime(2026, 1, 1))  # noqa: DTZ001
 
 
+def test_labels_that_come_while_blocks_are_read_are_left_out(place):
+    """The first block had no label yet, and the second had a later one: a monitor saw another order at its next look."""
+    with new(place) as log:
+        log.append(cases(4))
+        log.label("case-2", 1)
+        blocks = log.decisions(block=2)
+        targets = next(blocks).target.tolist()
+        log.label_all({"case-0": 1, "case-3": 1})
+        assert targets + next(blocks).target.tolist() == [-1, -1, 1, -1]
+        assert [len(block) for block in log.decisions(labelled=True)] == [3]
+
+
 def test_only_the_extras_that_are_wanted_are_read(place):
     with new(place) as log:
         log.append(cases(2, site="north", age=7))

@@ -229,7 +229,9 @@ class DecisionLog:
         labelled: bool | None = None,
         extras: Collection[str] | None = None,
     ) -> Iterator[LoggedDecisions]:
-        """The decisions in their order, with the labels that have come so far, in blocks.
+        """The decisions in their order, in blocks, with the labels that had come before the first block was read.
+
+        So a reader who is slow sees the first labels without a gap, as if all blocks had been read at once.
 
         Args:
             since: A sequence number: only what came after it.
@@ -244,12 +246,15 @@ class DecisionLog:
         condition = {None: "", True: "AND l.target IS NOT NULL", False: "AND l.target IS NULL"}[labelled]
         query = f"""SELECT d.sequence, d.id, d.time, d.policy, d.predicted, d.confidence, d.automate, d.shortlist,
             {facts} AS extras, coalesce(l.target, -1) AS target, coalesce(l.sequence, 0) AS label_sequence
-            FROM {_JOINED} WHERE d.sequence > ? {condition} ORDER BY d.sequence LIMIT ?"""
+            FROM calibrant_decisions AS d LEFT JOIN calibrant_labels AS l ON d.id = l.id AND l.sequence <= ?
+            WHERE d.sequence > ? {condition} ORDER BY d.sequence LIMIT ?"""
         last = since
+        with self._database.reading() as connection:
+            last_label = last_number(connection, "calibrant_labels")
         while True:
             # One short transaction per block, so that writers do not wait for a slow reader.
             with self._database.reading() as connection:
-                rows = connection.execute(query, (last, block)).fetchall()
+                rows = connection.execute(query, (last_label, last, block)).fetchall()
             if not rows:
                 return
             if labelled is None:
