@@ -9,7 +9,7 @@ import pytest
 from calibrant.decisions import RoutingRule
 from calibrant.decisions.rule import GroupEvidence
 from calibrant.deployment import Decision, DecisionLog, Stream, UnknownId, describe, watch
-from calibrant.errors import OutputError
+from calibrant.errors import InvalidInput, OutputError
 from tests.deployment.conftest import with_rule
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,6 +61,12 @@ def test_the_evidence_is_the_same_and_the_facts_are_gone(log, tmp_path):
 def test_other_columns_are_kept_on_request(log):
     log.purge(FIRST + timedelta(days=60), keep=["name"])
     assert next(log.decisions()).extras["name"][0] == "Secret 0"
+
+
+def test_a_misspelt_column_is_refused_before_anything_is_purged(log):
+    with pytest.raises(InvalidInput, match=r"keep must name columns of the log, got 'nane'\. Did you mean 'name'\?"):
+        log.purge(FIRST + timedelta(days=60), keep=["site", "nane"])
+    assert log.find("mrs-smith-0-0").extras["name"] == "Secret 0"
 
 
 def test_a_purged_case_gets_no_label_and_a_new_one_may_have_its_id(log):

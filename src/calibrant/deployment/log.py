@@ -321,8 +321,9 @@ class DecisionLog:
 
         Args:
             before: A time with its zone.
-            keep: Names of other extras to keep.
+            keep: Names of other extras to keep. One that no case has is refused: it may be misspelt.
         """
+        self._check_columns(keep)
         names = set(keep).union(*(policy.columns for policy in self.policies().values()))
         # A client may call its case as purged ones are called, but the reason of its decision is not empty.
         query = """SELECT sequence, id, extras FROM calibrant_decisions
@@ -353,6 +354,17 @@ class DecisionLog:
                 "Purge again."
             )
         return purged
+
+    def _check_columns(self, names: Collection[str]) -> None:
+        """Refuse names of extras that no case has."""
+        if not names:
+            return
+        query = "SELECT DISTINCT key FROM calibrant_decisions, json_each(extras)"
+        with self._database.reading() as connection:
+            known = [row["key"] for row in connection.execute(query)]
+        for name in names:
+            if known and name not in known:
+                raise invalid("keep", "name columns of the log", repr(name), did_you_mean(name, known))
 
     def _class_number(self, target: int | str) -> int:
         if isinstance(target, str):
