@@ -124,6 +124,12 @@ def test_reasons():
         (decision,) = around(nn.Identity(), policy).decide([[0.0, 5.0]])
         assert decision.reason == "No rule promises anything, so a person decides."
         assert not decision.automate
+    saturated = with_rule(RoutingRule(threshold=0.999999, n_classes=2, class_names=("cat", "dog")))
+    below, above = around(nn.Identity(), saturated).decide([[0.0, 11.0], [0.0, 20.0]])
+    assert below.reason.startswith("The probability 0.99998329")
+    assert below.reason.endswith(" of dog is below the threshold 0.999999.")
+    assert above.reason.startswith("The probability 0.99999999")
+    assert above.reason.endswith(" of dog reaches the threshold 0.999999.")
 
 
 def test_what_the_model_was_not_exported_for_is_refused(exported):
