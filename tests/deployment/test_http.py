@@ -385,6 +385,10 @@ def test_a_full_disk_is_503_and_health_says_so(python, model, tmp_path):
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, limits)
         assert client.get("/health").json()["logged"] == 1
         assert client.post("/decisions", json={"inputs": rows[:1]}).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        # Once, not for every request.
+        (line,) = process.communicate()[1].splitlines()
+        assert line.startswith(f"calibrant: decision log {tmp_path / 'log.db'} cannot be used: ")
 
 
 def test_bad_arguments_are_one_line(calibrant, model, tmp_path):
