@@ -94,7 +94,7 @@ def test_since_a_number_and_labelled_alone(place):
 
 
 def test_labels_that_come_while_blocks_are_read_are_left_out(place):
-    """The first block had no label yet, and the second had a later one: a monitor saw another order at its next look."""
+    """The first block had no label yet, the second had a later one, and the next look of a monitor another order."""
     with new(place) as log:
         log.append(cases(4))
         log.label("case-2", 1)
