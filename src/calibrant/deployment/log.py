@@ -342,9 +342,10 @@ class DecisionLog:
                     change = "UPDATE calibrant_decisions SET id = ?, reason = '', extras = ? WHERE sequence = ?"
                     connection.execute(change, (unknown, json.dumps(facts), sequence))
                     connection.execute("UPDATE calibrant_labels SET id = ? WHERE id = ?", (unknown, known))
-            if not rows:
+            purged += len(rows)
+            if len(rows) < _AT_ONCE:
                 break
-            purged, last = purged + len(rows), rows[-1]["sequence"]
+            last = rows[-1]["sequence"]
         with self._database.reading() as connection:
             # Until then old rows are in the write-ahead log.
             (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
