@@ -198,6 +198,7 @@ def test_bad_places(tmp_path):
         ({"place": tmp_path / "no" / "folder.db", "model": MODEL, "n_classes": 2}, "a folder that exists"),
         ({"place": tmp_path / "a.db", "model": "short"}, "be a SHA-256"),
         ({"place": tmp_path / "a.db", "model": MODEL}, "n_classes must"),
+        ({"place": tmp_path, "model": MODEL, "n_classes": 2}, "SQLite must be able to write to its folder"),
         ({"place": "postgresql://host/base", "model": MODEL}, "a folder that exists"),
         ({"place": 7, "model": MODEL}, "decision log must be a path"),
     ]:
