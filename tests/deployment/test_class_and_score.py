@@ -5,8 +5,8 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.cli import run
-from calibrant.decisions import fit_policy
-from calibrant.deployment import Decision, DecisionLog, Stream, watch
+from calibrant.decisions import fit_policy, route_file
+from calibrant.deployment import Decision, DecisionLog, Stream, read_stream, watch
 from calibrant.predictions import names_or_numbers
 
 NAMES = ["cat", "dog", "cow"]
@@ -43,6 +43,26 @@ def test_a_log_is_watched(tmp_path, accuracy, broken):
     assert watched.broken == direct.broken == broken
     assert watched.signals[0].evidence == direct.signals[0].evidence
     assert run(["monitor", str(tmp_path / "log.db")]) == int(broken)
+
+
+def test_decisions_may_have_classes_that_a_spreadsheet_would_run(tmp_path):
+    """Classes were compared with their guarded names, and a kept promise was called broken."""
+
+    def cases(n, seed):
+        plain = answers(n, seed)
+        signs = np.array(["+", "=1", "-"])
+        ids = [f"case {k}" for k in range(n)]
+        named = signs[plain.predicted], plain.confidence, signs[plain.targets]
+        return Predictions.from_confidence(*named, classes=signs.tolist(), ids=ids)
+
+    policy, new = fit_policy(cases(3000, 0), 0.9), cases(1500, 1)
+    new.save(tmp_path / "new.csv")
+    route_file(policy, tmp_path / "new.csv", tmp_path / "decisions.csv")
+    names = names_or_numbers(new.class_names, new.n_classes)
+    rows = [f"{name},{names[target]}" for name, target in zip(new.ids, new.targets, strict=True)]
+    (tmp_path / "labels.csv").write_text("\n".join(["id,target", *rows]))
+    stream = read_stream(tmp_path / "decisions.csv", policy, labels=tmp_path / "labels.csv")
+    assert watch(stream).signals == watch(Stream.of_predictions(policy, new)).signals
 
 
 def test_monitor_takes_one_column_of_two_classes(tmp_path, monkeypatch):

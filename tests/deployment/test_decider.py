@@ -124,6 +124,12 @@ def test_reasons():
         (decision,) = around(nn.Identity(), policy).decide([[0.0, 5.0]])
         assert decision.reason == "No rule promises anything, so a person decides."
         assert not decision.automate
+    saturated = with_rule(RoutingRule(threshold=0.999999, n_classes=2, class_names=("cat", "dog")))
+    below, above = around(nn.Identity(), saturated).decide([[0.0, 11.0], [0.0, 20.0]])
+    assert below.reason.startswith("The probability 0.99998329")
+    assert below.reason.endswith(" of dog is below the threshold 0.999999.")
+    assert above.reason.startswith("The probability 0.99999999")
+    assert above.reason.endswith(" of dog reaches the threshold 0.999999.")
 
 
 def test_what_the_model_was_not_exported_for_is_refused(exported):
@@ -188,22 +194,41 @@ def test_a_file_that_was_changed_is_refused(exported, tmp_path):
         Decider.load(tmp_path / "missing.onnx")
 
 
-def test_a_file_that_reads_other_files_is_refused(exported, tmp_path, monkeypatch):
+@pytest.mark.parametrize("place", ["secret", "folder/../secret", "/etc/hostname"])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_file_that_reads_other_files_is_refused(exported, tmp_path, monkeypatch, place, swapped):
     """onnxruntime would read the numbers of such a tensor from a file of the working directory."""
     onnx = pytest.importorskip("onnx")
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
     (tmp_path / "secret").write_bytes(np.arange(10, dtype=np.float32).tobytes())
     model = onnx.load(exported[0])
     tensor = model.graph.initializer.add()
     tensor.CopyFrom(onnx.numpy_helper.from_array(np.zeros(10, dtype=np.float32), "outside"))
-    onnx.external_data_helper.set_external_data(tensor, "secret")
+    onnx.external_data_helper.set_external_data(tensor, place)
     tensor.ClearField("raw_data")
+    model.graph.output.append(onnx.helper.make_tensor_value_info("outside", onnx.TensorProto.FLOAT, [10]))
     for entry in model.metadata_props:
         if entry.key == SEAL:
             entry.value = "0" * 64
-    (tmp_path / "other.onnx").write_bytes(sealed(model.SerializeToString()))
-    with pytest.raises(InvalidInput, match=r"other.onnx must hold all of its numbers.*external data"):
+    content = model.SerializeToString()
+    if swapped:  # protobuf reads the fields of an entry in any order
+        key, value = b"\x0a\x08location", bytes([0x12, len(place)]) + place.encode()
+        assert content.count(key + value) == 1
+        content = content.replace(key + value, value + key)
+    (tmp_path / "other.onnx").write_bytes(sealed(content))
+    with pytest.raises(InvalidInput, match=r"other.onnx cannot be run by onnxruntime.*[Ee]xternal data"):
         Decider.load(tmp_path / "other.onnx")
+
+
+def test_an_input_may_have_any_name(tmp_path):
+    class Network(nn.Linear):
+        def forward(self, location):
+            return super().forward(location)
+
+    rows = torch.rand(50, 3)
+    export_onnx(Network(3, 2), tmp_path / "model.onnx", example={"location": rows}, policy=Policy(2))
+    assert len(Decider.load(tmp_path / "model.onnx").decide({"location": rows})) == 50
 
 
 def test_decisions_are_logged_before_they_are_answered(exported, test, val, tmp_path):

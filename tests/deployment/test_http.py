@@ -9,6 +9,7 @@ import sqlite3
 import sys
 import threading
 import time
+from contextlib import closing
 from urllib.parse import quote
 
 import httpx2
@@ -195,6 +196,29 @@ def test_a_log_that_is_moved_away_is_503_until_the_service_is_restarted(python, 
             assert block.ids.tolist() == ids
 
 
+def test_a_log_that_is_damaged_while_it_is_open_is_503(python, model, tmp_path):
+    path, rows, _ = model
+    with serving(python, path, tmp_path / "log.db") as (client, _):
+        assert client.post("/decisions", json={"inputs": rows[:500]}).status_code == 200
+        with closing(sqlite3.connect(tmp_path / "log.db")) as other:
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with (tmp_path / "log.db").open("r+b") as file:
+            file.truncate(8192)
+        for answer in (client.post("/decisions", json={"inputs": rows[:1]}), client.get("/health")):
+            assert (answer.status_code, answer.json()["error"]) == (503, "log_unavailable")
+
+
+def test_the_access_log_may_go_and_clients_are_answered(python, model, tmp_path):
+    path, rows, _ = model
+    with serving(python, path, tmp_path / "log.db", "--access-log") as (client, process):
+        process.stdout.close()
+        for _ in range(3):
+            assert client.post("/decisions", json={"inputs": rows[:1]}).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert (process.wait(), process.stderr.read()) == (0, "")
+        process.stdout = None
+
+
 def test_one_long_text_takes_neither_memory_nor_time(python, model, tmp_path):
     """NumPy would take 4 bytes for each sign of the longest text, for each case: 48 GB for the first body."""
     path, rows, _ = model
@@ -361,6 +385,10 @@ def test_a_full_disk_is_503_and_health_says_so(python, model, tmp_path):
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, limits)
         assert client.get("/health").json()["logged"] == 1
         assert client.post("/decisions", json={"inputs": rows[:1]}).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        # Once, not for every request.
+        (line,) = process.communicate()[1].splitlines()
+        assert line.startswith(f"calibrant: decision log {tmp_path / 'log.db'} cannot be used: ")
 
 
 def test_bad_arguments_are_one_line(calibrant, model, tmp_path):

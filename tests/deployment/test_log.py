@@ -93,6 +93,18 @@ def test_since_a_number_and_labelled_alone(place):
             log.append(cases(1, 9), time=datetime(2026, 1, 1))  # noqa: DTZ001
 
 
+def test_labels_that_come_while_blocks_are_read_are_left_out(place):
+    """The first block had no label yet, the second had a later one, and the next look of a monitor another order."""
+    with new(place) as log:
+        log.append(cases(4))
+        log.label("case-2", 1)
+        blocks = log.decisions(block=2)
+        targets = next(blocks).target.tolist()
+        log.label_all({"case-0": 1, "case-3": 1})
+        assert targets + next(blocks).target.tolist() == [-1, -1, 1, -1]
+        assert [len(block) for block in log.decisions(labelled=True)] == [3]
+
+
 def test_only_the_extras_that_are_wanted_are_read(place):
     with new(place) as log:
         log.append(cases(2, site="north", age=7))
@@ -157,6 +169,7 @@ def test_a_log_of_another_model_is_refused(place):
         (Decision("a", 0, float("nan"), True), "confidence must"),
         (Decision("a", 0, 0.5, True, extras={"x": [1]}), "extra x must be text"),
         (Decision("a", 0, 0.5, True, extras={"x": float("inf")}), "extra x must"),
+        (Decision("a", 0, 0.5, True, extras={"x": 10**400}), "extra x must"),
         (Decision("a", 0, 0.5, True, extras={"x": "\0"}), "extra x must"),
         (
             Decision("a", 0, 0.5, True, extras={"x": "y" * 1001}),
@@ -185,6 +198,7 @@ def test_bad_places(tmp_path):
         ({"place": tmp_path / "no" / "folder.db", "model": MODEL, "n_classes": 2}, "a folder that exists"),
         ({"place": tmp_path / "a.db", "model": "short"}, "be a SHA-256"),
         ({"place": tmp_path / "a.db", "model": MODEL}, "n_classes must"),
+        ({"place": tmp_path, "model": MODEL, "n_classes": 2}, "SQLite must be able to write to its folder"),
         ({"place": "postgresql://host/base", "model": MODEL}, "a folder that exists"),
         ({"place": 7, "model": MODEL}, "decision log must be a path"),
     ]:

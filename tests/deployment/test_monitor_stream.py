@@ -45,6 +45,26 @@ def test_a_log_gives_the_decisions_of_its_last_rule(log, rule):
     assert watch(stream, groups="site").signals[0].cases == int((expected.automate & stream.labelled).sum())
 
 
+@pytest.mark.parametrize("unlabelled", [0, 1, 50])
+def test_labelled_cases_alone_give_the_evidence_of_all(log, rule, unlabelled):
+    def evidence(**which):
+        signals = watch(Stream.of_log(log, **which), groups="site").signals
+        return [(each.group, each.cases, each.seen, each.evidence, each.alarm is None) for each in signals]
+
+    policy = list(log.policies())[-1]
+    log.append([Decision(f"new-{i}", 0, 0.7, False, extras={"site": 0}) for i in range(unlabelled)], policy=policy)
+    assert evidence(labelled=True) == evidence()
+    assert len(Stream.of_log(log, labelled=True)) <= 201
+
+
+def test_a_log_without_labels_has_its_last_case(rule, tmp_path):
+    with DecisionLog(tmp_path / "log.db", model="0" * 64, class_names=rule.class_names) as log:
+        log.append([Decision(f"{i}", 0, 0.7, False) for i in range(3)], policy=log.add_policy(with_rule(rule)))
+        stream = Stream.of_log(log, labelled=True)
+        assert stream.ids.tolist() == ["2"]
+        assert [each.cases for each in watch(stream).signals] == [0]
+
+
 def test_a_log_of_other_rules_is_refused(log, rule, tmp_path):
     with pytest.raises(InvalidInput, match="log must hold decisions of this policy"):
         Stream.of_log(log, with_rule(replace(rule, threshold=0.7)))

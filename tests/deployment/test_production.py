@@ -120,6 +120,29 @@ def test_workers_end_if_the_first_process_is_killed(python, model, tmp_path):
             time.sleep(0.2)
 
 
+def test_a_worker_that_is_started_again_decides_as_the_others(python, model, tmp_path):
+    """It took whatever model lay at the path by then, or died again and again."""
+    path, _, _ = model
+    shutil.copy(path, tmp_path / "model.onnx")
+    process, address = start(python, tmp_path / "model.onnx", tmp_path / "log.db", free_port(), "--workers", "2")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    if not children.exists():
+        pytest.skip("needs Linux")
+    try:
+        before = httpx2.get(f"{address}/health", timeout=120).json()
+        (tmp_path / "model.onnx").write_bytes(b"half of a new model")
+        for child in children.read_text().split():
+            if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes():
+                os.kill(int(child), signal.SIGKILL)
+        assert httpx2.get(f"{address}/health", timeout=60).json() == before
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+        assert process.stderr.read() == ""
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def instructions(dockerfile):
     """Instructions and arguments of a Dockerfile."""
     text = dockerfile.read_text().replace("\\\n", " ")

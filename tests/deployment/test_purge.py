@@ -1,5 +1,6 @@
 """After a purge nothing names a case, and the monitor finds the same evidence."""
 
+import sqlite3
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from calibrant.decisions import RoutingRule
 from calibrant.decisions.rule import GroupEvidence
 from calibrant.deployment import Decision, DecisionLog, Stream, UnknownId, describe, watch
+from calibrant.errors import InvalidInput, OutputError
 from tests.deployment.conftest import with_rule
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,12 +63,37 @@ def test_other_columns_are_kept_on_request(log):
     assert next(log.decisions()).extras["name"][0] == "Secret 0"
 
 
+def test_a_misspelt_column_is_refused_before_anything_is_purged(log):
+    with pytest.raises(InvalidInput, match=r"keep must name columns of the log, got 'nane'\. Did you mean 'name'\?"):
+        log.purge(FIRST + timedelta(days=60), keep=["site", "nane"])
+    assert log.find("mrs-smith-0-0").extras["name"] == "Secret 0"
+
+
 def test_a_purged_case_gets_no_label_and_a_new_one_may_have_its_id(log):
     log.purge(FIRST + timedelta(days=1))
     with pytest.raises(UnknownId):
         log.label("mrs-smith-0-0", 1)
     log.append([Decision("mrs-smith-0-0", 0, 0.95, True)])
     assert log.find("mrs-smith-0-0").sequence == 601
+
+
+def test_no_id_protects_a_case(log):
+    log.append([Decision("calibrant-purged-smith", 0, 0.95, True, (), "Looks like Smith.", {"name": "Smith"})])
+    assert log.purge(datetime(2100, 1, 1, tzinfo=UTC)) == 601
+    assert log.find("calibrant-purged-smith") is None
+
+
+def test_a_reader_that_keeps_old_rows_on_the_disk_is_an_error(tmp_path):
+    with DecisionLog(tmp_path / "log.db", model="0" * 64, n_classes=2) as log:
+        log.append([Decision("mrs-smith", 0, 0.95, True)])
+        reader = sqlite3.connect(tmp_path / "log.db")
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM calibrant_decisions").fetchone()
+        with pytest.raises(OutputError, match="still holds purged rows"):
+            log.purge(datetime(2100, 1, 1, tzinfo=UTC))
+        reader.close()
+        assert log.purge(datetime(2100, 1, 1, tzinfo=UTC)) == 0
+        assert not any(b"mrs-smith" in path.read_bytes() for path in tmp_path.glob("log.db*"))
 
 
 def test_command(calibrant, log, tmp_path):

@@ -90,16 +90,17 @@ def test_a_picture_comes_from_its_folder_alone(python, model, tmp_path):
     (tmp_path / "pictures" / "a.png").write_bytes(b"a picture")
     (tmp_path / "secret.png").write_bytes(b"a secret")
     (tmp_path / "pictures" / "notes.txt").write_bytes(b"notes")
-    names = ["a.png", "../secret.png", str(tmp_path / "secret.png"), "notes.txt", "none.png"]
+    names = ["a.png", "../secret.png", str(tmp_path / "secret.png"), "notes.txt", "none.png", "a" * 900 + ".png"]
     flags = ("--review", "--picture-folder", str(tmp_path / "pictures"))
     with serving(python, path, tmp_path / "log.db", *flags) as (client, _):
         extras = [{"picture": name} for name in names]
-        client.post("/decisions", json={"inputs": rows[:5], "ids": list("abcde"), "extras": extras})
-        found = [client.get("/review/picture", params={"id": name}) for name in "abcdef"]
-        assert [answer.status_code for answer in found] == [200, 404, 404, 404, 404, 404]
+        client.post("/decisions", json={"inputs": rows[:6], "ids": list("abcdef"), "extras": extras})
+        found = [client.get("/review/picture", params={"id": name}) for name in "abcdefg"]
+        assert [answer.status_code for answer in found] == [200, 404, 404, 404, 404, 404, 404]
         assert (found[0].content, found[0].headers["content-type"]) == (b"a picture", "image/png")
-        refused = client.get("/review/next", params={"after": "x"})
-        assert (refused.status_code, list(refused.json())) == (422, ["error", "detail"])
+        for after in ("x", 2**63):
+            refused = client.get("/review/next", params={"after": after})
+            assert (refused.status_code, list(refused.json())) == (422, ["error", "detail"])
 
 
 def test_the_page_needs_a_log_and_its_data_a_token(python, calibrant, model, tmp_path):

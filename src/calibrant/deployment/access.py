@@ -1,13 +1,15 @@
 """Which requests the service answers: the Host, Origin, token and content type that they must have."""
 
+import math
 import re
 import secrets
 import sys
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -26,6 +28,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
 _CLOSED = (400, 401, 403, 408, 413, 415, 429)
 # When a client may ask again after 429 and 503. The service has waited for a locked log already.
 _RETRY_S = 5
+_TELL_EVERY_S = 60
 # Status and the word for programs of each error.
 _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
     (DuplicateId, 409, "duplicate_id"),
@@ -59,13 +62,12 @@ def problem(status: int, error: str, detail: str) -> JSONResponse:
 
 
 def _problem_of(error: Exception) -> JSONResponse:
-    """The answer to an error. A fault of ours is printed, and no traceback goes to the client."""
+    """The answer to an error. No traceback goes to the client."""
     if isinstance(error, Refused):
         return problem(error.status, error.error, error.detail)
     for kind, status, name in _ERRORS:
         if isinstance(error, kind):
             return problem(status, name, one_line(error))
-    sys.stderr.write(f"calibrant: {our_fault(error)}\n")
     return problem(500, "internal", "this is a fault of the service; nothing was decided.")
 
 
@@ -102,6 +104,7 @@ class Access:
         self.token = token
         self.without_token = without_token
         self.observe = observe
+        self.told_at = -math.inf
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
@@ -124,9 +127,22 @@ class Access:
         except ClientDisconnect:
             pass
         except Exception as error:  # noqa: BLE001 (the client gets it)
+            self._tell_operator(error)
             await _problem_of(error)(scope, receive, send_and_note)
         finally:
             self.observe(scope, status, perf_counter() - begun)
+
+    def _tell_operator(self, error: Exception) -> None:
+        """Print why the log cannot be used, at most once a minute, and every fault of ours."""
+        message = ""
+        if isinstance(error, OutputError) and monotonic() - self.told_at >= _TELL_EVERY_S:
+            self.told_at = monotonic()
+            message = one_line(error)
+        elif not isinstance(error, CalibrantError | Refused):
+            message = our_fault(error)
+        if message:
+            with suppress(OSError):  # its disk may be full, too
+                sys.stderr.write(f"calibrant: {message}\n")
 
     def check(self, method: str, path: str, headers: Headers) -> None:
         """Raise `Refused` for a request that is not answered."""

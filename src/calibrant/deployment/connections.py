@@ -66,10 +66,10 @@ class LimitedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # wh
 
     def close(self, why: str) -> None:
         """Close the connection, and print one line."""
-        client = self.client or ("unknown",)
-        sys.stderr.write(f"calibrant: {client[0]}: {why}\n")
         self.connections.discard(self)
         self.transport.close()
+        client = self.client or ("unknown",)
+        sys.stderr.write(f"calibrant: {client[0]}: {why}\n")
 
     def shutdown(self) -> None:
         """Stop: a request that is complete is answered, one that is still arriving has a few seconds left."""

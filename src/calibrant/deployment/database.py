@@ -188,7 +188,10 @@ class Database:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             fault = one_line(error, most=200).removesuffix(".")
             message = f"decision log {self.path} cannot be used: {type(error).__name__}: {fault}."
-            if isinstance(error, sqlite3.OperationalError):
+            if getattr(error, "sqlite_errorname", "").startswith("SQLITE_CANTOPEN"):
+                message += " Even to read a log, SQLite must be able to write to its folder: copy the log to another."
+            # A log that was fine when it was opened is no fault of who asks for a decision.
+            if self._opened or isinstance(error, sqlite3.OperationalError):
                 raise OutputError(message) from error
             raise InvalidInput(message) from error
 

@@ -154,7 +154,10 @@ class Decider:
         if threshold == math.inf:
             return f"The rule never automates {name}."
         compared = "reaches" if rank >= threshold else "is below"
+        value, limit = f"{rank:.4f}", f"{threshold:.4f}"
+        if value == limit:  # all digits show which is larger
+            value, limit = str(rank), str(threshold)
         if self._ranked_by != "probability":
-            compared = f"{compared} the threshold {threshold:.4f}"
-            return f"The score {self._ranked_by} of {rank:.4f} {compared}; {name} has probability {confidence:.4f}."
-        return f"The probability {confidence:.4f} of {name} {compared} the threshold {threshold:.4f}."
+            compared = f"{compared} the threshold {limit}"
+            return f"The score {self._ranked_by} of {value} {compared}; {name} has probability {confidence:.4f}."
+        return f"The probability {value} of {name} {compared} the threshold {limit}."

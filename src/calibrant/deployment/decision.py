@@ -5,8 +5,8 @@ in by `Decider`.
 """
 
 import json
-import math
 import re
+import sys
 import time as clock
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -312,7 +312,7 @@ def _check_extras(extras: Mapping[str, Any]) -> None:
                 raise invalid(argument, f"have at most {_LONGEST_EXTRA:,} characters", f"{len(value):,}")
             fine = not _UNSTORABLE.search(value)
         else:
-            fine = value is None or (isinstance(value, int | float) and math.isfinite(value))
+            fine = value is None or (isinstance(value, int | float) and abs(value) <= sys.float_info.max)
         if not fine:
             raise invalid(argument, "be text, a finite number, true, false or nothing", ascii(value))
 

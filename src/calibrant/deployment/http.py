@@ -8,12 +8,13 @@ import gc
 import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from importlib import resources
 from typing import Any, cast
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Query
 from fastapi.exceptions import RequestValidationError
 from jinja2 import Environment
 from pydantic import BaseModel
@@ -164,7 +165,7 @@ def _add_review(app: FastAPI, review: Review, pool: Executor) -> None:
         app.add_route(path, file(name, kind))
 
     @app.get("/review/next", include_in_schema=False)
-    async def next_case(after: int = 0) -> Response:
+    async def next_case(after: int = Query(0, lt=2**63)) -> Response:
         return JSONResponse({"case": await _in_thread(pool, review.next_case, after)}, headers=_REVIEW_HEADERS)
 
     @app.get("/review/picture", include_in_schema=False)
@@ -193,8 +194,9 @@ def _print_request(scope: Scope, status: int, seconds: float) -> None:
     moment = datetime.now(UTC).isoformat(timespec="milliseconds")
     client = (scope.get("client") or ("-",))[0]
     path = one_line(scope.get("raw_path", b"").decode("latin-1"), most=200)
-    sys.stdout.write(f"{moment} {client} {scope['method']} {path} {status} {1000 * seconds:.1f}ms\n")
-    sys.stdout.flush()
+    with suppress(OSError):  # a full disk, or nobody who reads: clients are answered all the same
+        sys.stdout.write(f"{moment} {client} {scope['method']} {path} {status} {1000 * seconds:.1f}ms\n")
+        sys.stdout.flush()
 
 
 async def _answer_framework(_: Request, error: Exception) -> Response:

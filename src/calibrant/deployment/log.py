@@ -229,7 +229,9 @@ class DecisionLog:
         labelled: bool | None = None,
         extras: Collection[str] | None = None,
     ) -> Iterator[LoggedDecisions]:
-        """The decisions in their order, with the labels that have come so far, in blocks.
+        """The decisions in their order, in blocks, with the labels that had come before the first block was read.
+
+        So a reader who is slow sees the first labels without a gap, as if all blocks had been read at once.
 
         Args:
             since: A sequence number: only what came after it.
@@ -244,12 +246,15 @@ class DecisionLog:
         condition = {None: "", True: "AND l.target IS NOT NULL", False: "AND l.target IS NULL"}[labelled]
         query = f"""SELECT d.sequence, d.id, d.time, d.policy, d.predicted, d.confidence, d.automate, d.shortlist,
             {facts} AS extras, coalesce(l.target, -1) AS target, coalesce(l.sequence, 0) AS label_sequence
-            FROM {_JOINED} WHERE d.sequence > ? {condition} ORDER BY d.sequence LIMIT ?"""
+            FROM calibrant_decisions AS d LEFT JOIN calibrant_labels AS l ON d.id = l.id AND l.sequence <= ?
+            WHERE d.sequence > ? {condition} ORDER BY d.sequence LIMIT ?"""
         last = since
+        with self._database.reading() as connection:
+            last_label = last_number(connection, "calibrant_labels")
         while True:
             # One short transaction per block, so that writers do not wait for a slow reader.
             with self._database.reading() as connection:
-                rows = connection.execute(query, (last, block)).fetchall()
+                rows = connection.execute(query, (last_label, last, block)).fetchall()
             if not rows:
                 return
             if labelled is None:
@@ -316,17 +321,20 @@ class DecisionLog:
 
         Args:
             before: A time with its zone.
-            keep: Names of other extras to keep.
+            keep: Names of other extras to keep. One that no case has is refused: it may be misspelt.
         """
+        self._check_columns(keep)
         names = set(keep).union(*(policy.columns for policy in self.policies().values()))
-        query = "SELECT sequence, id, extras FROM calibrant_decisions WHERE time < ? AND id NOT LIKE ? LIMIT ?"
-        purged = 0
+        # A client may call its case as purged ones are called, but the reason of its decision is not empty.
+        query = """SELECT sequence, id, extras FROM calibrant_decisions
+            WHERE sequence > ? AND time < ? AND (id NOT LIKE ? OR reason != '') ORDER BY sequence LIMIT ?"""
+        purged = last = 0
         while True:
             with self._database.writing() as connection:
                 connection.execute("PRAGMA secure_delete = ON")  # overwrites what is deleted
                 # A label refers to an id that changes a moment earlier.
                 connection.execute("PRAGMA defer_foreign_keys = ON")
-                rows = connection.execute(query, (microseconds(before), f"{_PURGED}%", _AT_ONCE)).fetchall()
+                rows = connection.execute(query, (last, microseconds(before), f"{_PURGED}%", _AT_ONCE)).fetchall()
                 for sequence, known, extras in rows:
                     with undamaged():
                         facts = {name: value for name, value in json.loads(extras).items() if name in names}
@@ -337,10 +345,27 @@ class DecisionLog:
             purged += len(rows)
             if len(rows) < _AT_ONCE:
                 break
+            last = rows[-1]["sequence"]
         with self._database.reading() as connection:
             # Until then old rows are in the write-ahead log.
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise OutputError(
+                f"{self._database.path}-wal still holds purged rows, because another program reads or writes the log. "
+                "Purge again."
+            )
         return purged
+
+    def _check_columns(self, names: Collection[str]) -> None:
+        """Refuse names of extras that no case has."""
+        if not names:
+            return
+        query = "SELECT DISTINCT key FROM calibrant_decisions, json_each(extras)"
+        with self._database.reading() as connection:
+            known = [row["key"] for row in connection.execute(query)]
+        for name in names:
+            if known and name not in known:
+                raise invalid("keep", "name columns of the log", repr(name), did_you_mean(name, known))
 
     def _class_number(self, target: int | str) -> int:
         if isinstance(target, str):

@@ -208,16 +208,29 @@ class Stream:
         return cls(policy, made, classes, sure, true, **columns)
 
     @classmethod
-    def of_log(cls, log: DecisionLog, policy: Policy | None = None, *, extras: Collection[str] | None = None) -> Self:
+    def of_log(
+        cls,
+        log: DecisionLog,
+        policy: Policy | None = None,
+        *,
+        extras: Collection[str] | None = None,
+        labelled: bool = False,
+    ) -> Self:
         """Read the decisions of one policy in a log, by default that of the last decision; others are left out.
 
-        `extras` are the names of those to read; None for all. Columns that the rule needs are always read.
+        Args:
+            log: The log.
+            policy: The policy; None for that of the last decision.
+            extras: Names of those to read; None for all. Columns that the rule needs are always read.
+            labelled: Read only the cases with a label, and the last one. Promises are tested on them alone.
         """
         policies = log.policies()
         wanted = None
         if extras is not None:
             wanted = set(extras).union(*(each.columns for each in policies.values()), policy.columns if policy else ())
-        blocks = list(log.decisions(extras=wanted))
+        blocks = list(log.decisions(labelled=labelled or None, extras=wanted))
+        if labelled:
+            blocks += log.decisions(since=len(log) - 1, labelled=False, extras=wanted)
         if not blocks:
             raise InvalidInput("the log must hold at least one decision, got none.")
         names = list(dict.fromkeys(name for block in blocks for name in block.extras))
@@ -541,7 +554,7 @@ def _join_labels(ids: list[str], labels: dict[str, int], where: str) -> tuple[In
 
 
 def _text(cell: Any) -> str:
-    return "" if cell is None else str(cell).strip()
+    return "" if cell is None else unguarded(str(cell).strip())
 
 
 def read_reference(

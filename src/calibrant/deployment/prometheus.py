@@ -19,7 +19,7 @@ from calibrant.errors import CalibrantError
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Upper ends in seconds.
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-# The monitor reads the whole log, so it is asked at most this often.
+# The monitor reads all labelled cases, so it is asked at most this often.
 _WATCH_EVERY_S = 60
 
 
@@ -100,6 +100,6 @@ class Metrics(Collector):
 def _watch(log: DecisionLog) -> tuple[Signal, ...]:
     """What `calibrant monitor` finds about the promise; nothing if there is nothing to test."""
     try:
-        return watch(Stream.of_log(log, extras=[])).signals
+        return watch(Stream.of_log(log, extras=[], labelled=True)).signals
     except CalibrantError:
         return ()

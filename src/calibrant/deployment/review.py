@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,7 @@ class Review:
         if self.pictures is not None and logged is not None:
             folder = self.pictures.resolve()
             path = (folder / str(logged.extras.get("picture", ""))).resolve()
-            if path.is_relative_to(folder) and path.suffix.lower() in _PICTURES and path.is_file():
-                return path.read_bytes(), mimetypes.guess_type(path.name)[0] or "image/png"
+            with suppress(OSError):  # the name is too long for a file, or the file cannot be read
+                if path.is_relative_to(folder) and path.suffix.lower() in _PICTURES and path.is_file():
+                    return path.read_bytes(), mimetypes.guess_type(path.name)[0] or "image/png"
         raise UnknownId("there is no picture of this case.")

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -10,6 +11,7 @@ from contextlib import closing
 from ipaddress import ip_address
 from pathlib import Path
 from secrets import token_hex
+from shutil import copy
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,7 @@ from pydantic import BaseModel, Field
 
 from calibrant.checks import whole
 from calibrant.defaults import MOST_BYTES, MOST_CASES
-from calibrant.errors import InvalidInput, importing, invalid
+from calibrant.errors import CalibrantError, InvalidInput, importing, invalid, one_line
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -108,6 +110,11 @@ def serve_model(
         if workers > 1:
             if decisions is not None:
                 decisions.close()
+            # A worker that dies is started again: with the model and the token of the others, also if somebody has
+            # replaced their files.
+            settings.path = Path(copy(path, counts))
+            if token_file is not None:
+                settings.token_file = Path(copy(token_file, counts))
             os.environ |= {_WORKER: settings.model_dump_json(), _COUNTS: counts}
             run = uvicorn.Config("calibrant.deployment.serve:worker_app", factory=True, workers=workers, **config)
             Multiprocess(run, sockets=[listening]).run()
@@ -129,7 +136,10 @@ def worker_app() -> "FastAPI":
     threading.Thread(target=end_with_parent, daemon=True).start()
     from calibrant.deployment.http import create_app
 
-    return create_app(settings)[0]
+    try:
+        return create_app(settings)[0]
+    except CalibrantError as error:  # uvicorn would print a traceback
+        sys.exit(f"calibrant: {one_line(error)}")
 
 
 def _listen(host: str, port: int, *, with_token: bool) -> socket.socket:
@@ -141,7 +151,7 @@ def _listen(host: str, port: int, *, with_token: bool) -> socket.socket:
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:
         raise InvalidInput(
-            f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another port."
+            f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another host or port."
         ) from error
     address = listening.getsockname()[0]
     if not with_token and not ip_address(address).is_loopback:
