@@ -116,7 +116,7 @@ def _stages(value: Any) -> Any:
         return value
     try:
         stages = tuple((int(side), float(share)) for side, share in value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"schedule.resolution must be auto or a list such as [[24, 0.6]], got {value!r}") from None
     sides = [0, *(side for side, _ in stages)]
     shares = [share for _, share in stages]
@@ -281,8 +281,8 @@ class Recipe(RecipeSection):
             raise invalid("schedule.average", f"cover at least one of the {self.epochs} epochs", schedule.average)
         if schedule.resolution != "auto":
             small = sum(share for _, share in schedule.resolution)
-            if small > 1 - schedule.average + 1e-9:
-                rule = f"leave the averaged part of the run ({schedule.average:g}) at full size"
+            if small >= 1 or small > 1 - schedule.average + 1e-9:
+                rule = f"leave the end of the run and its averaged part ({schedule.average:g}) at full size"
                 raise invalid("schedule.resolution", rule, f"shares that add up to {small:g}")
         if self.select != "last" and evaluate_every > 1:
             rule = f"be last unless every epoch is evaluated (engine.evaluate_every is {evaluate_every})"
