@@ -373,8 +373,9 @@ class _Training:
         self._save(predictions)
         self.setup.pruner.save(self.run.pruning_path)
         calibration = calibrate_run(self.run)
-        warnings = find_failures(self.run, self.log, calibration)
         content = summarise(self.run.recipe, self.setup, predictions, self.log, calibration)
+        compute_share = content["flops"] / content["flops_full"]
+        warnings = find_failures(self.run, self.log, calibration, compute_share=compute_share)
         best = self.setup.best
         content |= {"warnings": warnings, "best": None}
         if best is not None:
