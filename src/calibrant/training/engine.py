@@ -251,6 +251,12 @@ class _Training:
                     f"run {self.run.path} began with other data than what is found now. "
                     "Point --data-dir to the data that it began with."
                 )
+            there, here = checkpoint.values["settings"], self.recipe.kept()
+            if (key := first_difference(there, here)) is not None:
+                raise InvalidInput(
+                    f"run {self.run.path} began with {key} = {there.get(key)}, and its recipe.toml says "
+                    f"{here.get(key)} now. Set it back, or begin a new run."
+                )
             unpack(self.setup, checkpoint)
         # Epochs that were logged after this checkpoint are trained again.
         on_first_rank(self.fabric, lambda: write_log(self.run.log_path, self.log))

@@ -382,6 +382,14 @@ class Recipe(RecipeSection):
         """The settings, by dotted key, that two recipes of one run must share: all but the engine, which is speed."""
         return flatten(self.model_dump(mode="json", exclude={"engine"}))
 
+    def kept(self) -> dict[str, Any]:
+        """The settings, by dotted key, that must not change while a run is stopped.
+
+        Files may be moved (the data are compared themselves), and what follows the training may change.
+        """
+        free = {"data.name", "model.weights", "model.views", "calibration.method", "calibration.share"}
+        return {key: value for key, value in self.compared().items() if key not in free}
+
     def own_names(self) -> tuple[str, ...]:
         """The parts of the method, the network and the data that are the user's own code."""
         parts = [*own_parts(self.method.name), *own_parts(self.model.name)]
