@@ -27,6 +27,12 @@ def test_training_and_validation_part_the_images_and_test_is_untouched(toy, toy_
     assert torch.equal(splits.held_out["test"].items.images, toy.test.images)
 
 
+def test_one_image_per_class_leaves_none_for_validation_and_that_is_said(toy, toy_recipe):
+    rows = torch.stack([(toy.train.labels == k).nonzero()[0, 0] for k in range(3)])
+    with pytest.raises(InvalidInput, match="training images must leave one for validation"):
+        TrainingData.make(toy_recipe(), replace(toy, train=toy.train.take(rows)))
+
+
 def test_the_fingerprint_tells_sets_and_splits_apart(toy, toy_recipe, make_toy):
     def fingerprint(data=toy, **changes):
         return TrainingData.make(toy_recipe(**changes), data).fingerprint

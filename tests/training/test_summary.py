@@ -135,6 +135,11 @@ def test_too_few_validation_cases_for_a_promise(tmp_path):
     assert "Hold out more (--set data.validation=...) or label more." in only
 
 
+def test_one_validation_case_gives_no_temperature_and_that_is_said(tmp_path):
+    found = told(tmp_path, *scores(1))
+    assert any("No temperature was fitted" in text for text in found)
+
+
 def test_cases_of_one_class_give_no_temperature_and_that_is_said(tmp_path):
     logits, _ = scores(60, wrong=1)
     found = told(tmp_path, logits, np.zeros(60, int))

@@ -74,6 +74,8 @@ class TrainingData:
         """Hold a part of the training images out, stratified and seeded."""
         labels = dataset.train.labels
         rows, validation = split_validation(labels, fraction=recipe.data.validation, seed=recipe.data.split_seed)
+        if not len(validation):
+            raise invalid("training images", "leave one for validation", "one image per class", "Add images.")
         check_batch_size(recipe, len(rows))
         train, held = dataset.train.take(rows), dataset.train.take(validation)
         if isinstance(dataset, StreamedDataset):

@@ -32,13 +32,13 @@ def calibrate_run(run: Run) -> dict[str, Any] | None:
     if run.recipe.calibration.method == "none":
         return None
     share = temperature_share(len(validation), run.recipe.calibration.share)
-    some, _ = validation.split(share, seed=run.recipe.data.split_seed)
     with warnings.catch_warnings():
         # Warnings of the fit are kept as notes in the summary.
         warnings.simplefilter("ignore", CalibrantWarning)
         try:
+            some, _ = validation.split(share, seed=run.recipe.data.split_seed)
             calibrator = TemperatureScaling().fit(some)
-        except InvalidInput:  # one class in all cases, or one prediction: a run that failed must still end and say so
+        except InvalidInput:  # one case, class or prediction: a run that failed must still end and say so
             return None
     Policy(validation.n_classes, calibrator, class_names=validation.class_names).save(run.policy_path)
     return {
