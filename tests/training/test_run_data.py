@@ -205,6 +205,15 @@ def test_labels_come_from_the_argument_the_attribute_or_the_items(parts, toy_rec
         assert torch.equal(data.prepare(toy_recipe()).targets, labels)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_label_that_targets_do_not_agree_with_is_refused(parts, toy_recipe, tmp_path, workers):
+    images, labels = parts["train"].tensors
+    others = labels.where(torch.arange(len(labels)) != 50, (labels + 1) % 3)
+    data = TorchData(**{**parts, "train": TensorDataset(images, others)}, targets=labels)
+    with pytest.raises(InvalidInput, match="targets must agree with the items, whose label 50 is"):
+        train(toy_recipe(engine__workers=workers), tmp_path / "run", data=data)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

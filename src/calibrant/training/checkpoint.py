@@ -221,7 +221,7 @@ def pack(setup: "Setup", epoch: int) -> Checkpoint:
         else:
             pruner[name] = value
     data = setup.data
-    values = {"data": data.fingerprint, "settings": setup.recipe.kept()}
+    values: dict[str, Any] = {"data": data.fingerprint, "settings": setup.recipe.kept()}
     values |= {"classes": data.n_classes, "image_shape": list(data.image_shape)}
     # Export puts the normalisation into the deployed file, which has no data set at hand.
     values |= {"mean": list(data.mean), "std": list(data.std), "pruner": pruner}
