@@ -74,7 +74,7 @@ def freeze(network: nn.Module, parts: Sequence[str]) -> list[nn.Module]:
     if not parts:
         return []
     head = _bare(head_of(network))
-    known = [_bare(name) for name, _ in (*network.named_parameters(), *network.named_modules())]
+    known = [_bare(name) for name, _ in (*network.named_parameters(), *network.named_modules()) if name]
     for part in parts:
         if part != _BACKBONE and not any(_within(name, part) for name in known):
             tops = dict.fromkeys(name.partition(".")[0] for name in known)
