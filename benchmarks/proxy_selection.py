@@ -11,8 +11,8 @@ smoothing) and cost the same, the proxy included:
 - random half: a random half of each batch, for as many more epochs as the proxy costs;
 - all: whole batches of 512, for half of these epochs.
 
-Printed: test error and NLL after a temperature of the validation set (mean and standard deviation over seeds), and the
-operations in percent of `random half`. Nothing is chosen here, so the test set is read once.
+Printed: for how many epochs over half of the samples each plan trains, test error, and NLL after a temperature of the
+validation set (mean and standard deviation over seeds). Nothing is chosen here, so the test set is read once.
 """
 
 import argparse
@@ -132,6 +132,8 @@ def main() -> None:
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     data = load_dataset(options.data)
+    if len(data.train) < HELD_OUT + POOL:
+        parser.error(f"--data needs {HELD_OUT + POOL:,} training images, {options.data} has {len(data.train):,}")
     mean, spread = (torch.tensor(values).view(-1, 1, 1) for values in (data.mean, data.std))
 
     def ready(images: Tensor) -> Tensor:

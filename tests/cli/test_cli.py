@@ -86,3 +86,14 @@ def test_what_ends_a_command_has_a_code_of_its_own(calibrant, monkeypatch, error
     monkeypatch.setattr("calibrant.training.methods.names", ended)
     found, _, err = calibrant("methods")
     assert (found, err.count("\n")) == (code, 1)
+
+
+def test_a_second_interrupt_while_the_program_ends_adds_no_traceback(python):
+    script = (
+        "import atexit, os, signal, calibrant.cli\n"
+        "calibrant.cli.run = lambda arguments: 130\n"
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        "calibrant.cli.main([])\n"
+    )
+    result = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (130, "")

@@ -8,7 +8,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Perceptron, Ridge
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, TimeSeriesSplit
+from sklearn.model_selection import GridSearchCV, RepeatedStratifiedKFold, StratifiedKFold, TimeSeriesSplit
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -101,6 +101,7 @@ def test_a_fitted_estimator_is_only_calibrated():
         ({"cv": 5}, [0] * 19 + [1], "y"),
         ({"cv": 5}, [0] * 20, "y"),
         ({"cv": TimeSeriesSplit(3)}, [0, 1] * 10, "cv"),
+        ({"cv": RepeatedStratifiedKFold(n_splits=2, n_repeats=2)}, [0, 1] * 10, "cv"),
         ({"cv": 1}, [0, 1] * 10, "cv"),
         ({"method": "plat"}, [0, 1] * 10, "method"),
         ({"estimator": Ridge()}, [0, 1] * 10, "estimator"),

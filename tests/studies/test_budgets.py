@@ -4,7 +4,7 @@ import pytest
 
 from calibrant.errors import CalibrantWarning, InvalidInput
 from calibrant.studies import Study, StudySpec, Variant, plan_study
-from calibrant.studies.controls import check_budgets, with_controls
+from calibrant.studies.controls import check_plans, with_controls
 from calibrant.training import train_or_resume
 
 
@@ -142,7 +142,7 @@ def test_the_study_file_holds_the_controls(tmp_path):
 )
 def test_a_bad_budget_is_one_line(methods, budget, message):
     with pytest.raises(InvalidInput, match=message) as caught:
-        check_budgets(at_budget(*methods, budget=budget))
+        check_plans(at_budget(*methods, budget=budget))
     assert "\n" not in str(caught.value)
 
 

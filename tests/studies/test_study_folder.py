@@ -144,6 +144,14 @@ def test_bad_arguments(arguments, message):
         Study(*arguments)
 
 
+def test_a_setting_of_a_plan_that_cannot_be_is_refused_before_anything_is_written(tmp_path):
+    variants = ({"label": "average", "method": "flsd+p-ema", "options": {"ema": 2.0}},)
+    study = Study(tmp_path / "study", StudySpec(methods=("nll",), variants=variants, data=("digits",)))
+    with pytest.raises(InvalidInput, match=r"average.*ema must lie in"):
+        study.run()
+    assert not (tmp_path / "study").exists()
+
+
 def test_own_code_that_is_edited_while_a_study_runs_stops_its_later_runs(tmp_path, own_module):
     """What the processes are given names the code that the study began with."""
     own_module("my_loss", "from calibrant.losses import CrossEntropy as f\n")

@@ -106,7 +106,7 @@ class Interrupt(Reporter):
 
 def test_an_interrupted_trial_is_continued_by_the_next_call(tmp_path):
     sweep = Sweep(tmp_path, SPEC)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="run the same command again to continue"):
         sweep.run(trials=1, reporter=Interrupt())
     (folder,) = (tmp_path / "runs").iterdir()
     assert not (folder / "summary.json").exists()

@@ -42,6 +42,13 @@ def test_logit_adjustment_by_hand():
     assert float(found(logits, labels)) == pytest.approx(expected, rel=1e-5)
 
 
+def test_logit_adjustment_is_exact_in_mixed_precision():
+    logits, labels = batch()
+    rounded = logits.bfloat16()
+    found = balanced_loss(CrossEntropy(), "logit-adjustment", TARGETS, 3)
+    assert float(found(rounded, labels)) == pytest.approx(float(found(rounded.float(), labels)), rel=1e-6)
+
+
 @pytest.mark.parametrize("balance", ["none", "sampler"])
 def test_the_loss_is_left_alone_where_nothing_is_balanced_in_it(balance):
     loss = CrossEntropy()

@@ -66,6 +66,36 @@ def test_samples_counted_equal_samples_planned(plain, toy, tmp_path, method):
     assert "budget=0.6" in record_run(run).file_name
 
 
+def test_smaller_images_within_a_budget_are_no_overspending(plain, toy, tmp_path):
+    run = train(plain(budget=0.6, schedule__resolution=[[4, 0.6]]), tmp_path / "run", data=toy)
+    assert run.summary["seen_share"] > 0.7
+    assert run.summary["flops"] / run.summary["flops_full"] <= 0.6
+    assert not [text for text in run.summary["warnings"] if "budget" in text]
+
+
+@pytest.mark.parametrize("anneal", [0, 0.4])
+@pytest.mark.parametrize("method", ["nll+unbiased", "nll+random", "nll+selective"])
+def test_pruning_and_smaller_images_together_cost_the_budget(plain, toy, tmp_path, method, anneal):
+    changes = {"schedule__resolution": [[4, 0.6]], "method__options": {"anneal": anneal}}
+    run = train(plain(method, budget=0.6, **changes), tmp_path / "run", data=toy)
+    # Whole samples rest: it is the budget up to one sample.
+    assert run.summary["flops"] / run.summary["flops_full"] == pytest.approx(0.6, abs=1 / 810)
+
+
+def test_a_budget_that_pruning_and_smaller_images_cannot_meet_names_both_units(plain, toy, tmp_path):
+    recipe = plain("nll+random", budget=0.05, schedule__resolution=[[4, 0.6]], method__options={"anneal": 0.4})
+    with pytest.raises(InvalidInput, match=r"shares of all updates; 0\.05 is the share of the compute") as caught:
+        train(recipe, tmp_path / "run", data=toy)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("budget", [float("nan"), float("inf")])
+def test_a_budget_that_is_no_number_is_refused(budget):
+    with pytest.raises(InvalidInput, match="'budget' must be"):
+        recipe_from(None, "cifar10", {"budget": budget})
+
+
 @pytest.mark.parametrize("method", ["nll", "nll+unbiased"])
 def test_a_stopped_run_goes_on_to_the_same_numbers(plain, toy, tmp_path, stopped, method):
     recipe = plain(method, budget=0.7)

@@ -22,7 +22,8 @@ from calibrant.training.checkpoint import (
 from calibrant.training.run_data import TrainingData
 from calibrant.training.setup import Setup, make_fabric
 
-VALUES = {"data": "abc", "classes": 3, "image_shape": [1, 6, 6], "pruner": {}, "mean": [0.5], "std": [0.5]}
+VALUES = {"data": "abc", "settings": {}, "classes": 3, "image_shape": [1, 6, 6]}
+VALUES |= {"pruner": {}, "mean": [0.5], "std": [0.5]}
 
 
 def state(epoch):

@@ -144,6 +144,17 @@ def test_a_run_that_another_process_took_over_is_left_alone(toy, toy_recipe, tmp
     assert resume(tmp_path / "run", data=toy).finished
 
 
+def test_settings_that_were_edited_after_the_run_began_are_refused(toy, toy_recipe, tmp_path, stopped):
+    folder = stopped(toy_recipe(), tmp_path / "part", toy, 1)
+    path = folder / "recipe.toml"
+    Recipe.load(path).changed({"optimiser.lr": 0.07, "model.views": "mirror"}).save(path)
+    with pytest.raises(InvalidInput, match=r"began with optimiser\.lr = .*, and its recipe.toml says 0.07 now"):
+        resume(folder, data=toy)
+    # What follows the training may be another.
+    Recipe.load(path).changed({"optimiser.lr": toy_recipe().optimiser.lr}).save(path)
+    assert resume(folder, data=toy).recipe.model.views == "mirror"
+
+
 def test_other_data_than_the_run_began_with_is_refused(toy, toy_recipe, tmp_path, make_toy, stopped):
     folder = stopped(toy_recipe(), tmp_path / "part", toy, 1)
     with pytest.raises(InvalidInput, match="began with other data"):

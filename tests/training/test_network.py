@@ -56,6 +56,8 @@ def test_what_is_frozen_keeps_weights_statistics_and_dropout(parts, expected):
 def test_parts_that_are_not_there_are_refused():
     with pytest.raises(InvalidInput, match=r"model\.freeze must name parts of the network, got 'layer9'\. Known"):
         freeze(Net(), ["0", "layer9"])
+    with pytest.raises(InvalidInput, match=r"got ''\. Known: backbone, 0, 1, 2, model\.$"):
+        freeze(Net(), [""])
     with pytest.raises(InvalidInput, match=r"model\.freeze must leave something to train, got 0, 1, 2"):
         freeze(Net(), ["0", "1", "2"])
 

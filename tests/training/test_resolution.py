@@ -40,12 +40,24 @@ def test_images_of_the_wanted_size_are_returned_as_they_are():
         ([[24, 0.6]], (3, 32, 32), [(24, 24)] * 6 + [(32, 32)] * 4),
         ([[16, 0.25], [24, 0.25]], (1, 32, 64), [(16, 32)] * 2 + [(24, 48)] * 3 + [(32, 64)] * 5),
         ("auto", (3, 32, 32), [(24, 24)] * 6 + [(32, 32)] * 4),
-        ("auto", (3, 224, 224), [(168, 168)] * 6 + [(224, 224)] * 4),
+        ("auto", (3, 64, 64), [(48, 48)] * 6 + [(64, 64)] * 4),
+        ("auto", (3, 96, 128), [(64, 85)] * 6 + [(96, 128)] * 4),
+        ("auto", (3, 224, 224), [(160, 160)] * 6 + [(224, 224)] * 4),
         ("auto", (1, 8, 8), [(8, 8)] * 10),
     ],
 )
 def test_the_size_of_each_epoch(stages, shape, sizes):
     assert epoch_sizes(Recipe(epochs=10, schedule={"resolution": stages}), shape) == sizes
+
+
+@pytest.mark.parametrize(
+    ("stages", "epochs", "small"),
+    [([[24, 0.6]], 1, 0), ("auto", 1, 0), ([[24, 0.9]], 3, 2), ([[16, 0.5], [24, 0.49]], 2, 1)],
+)
+def test_a_run_of_few_epochs_ends_at_full_size(stages, epochs, small):
+    sizes = epoch_sizes(Recipe(epochs=epochs, schedule={"resolution": stages, "milestones": []}), (3, 32, 32))
+    assert sizes.count((32, 32)) == epochs - small
+    assert sizes[-1] == (32, 32)
 
 
 def test_an_automatic_schedule_leaves_the_averaged_part_at_full_size():
@@ -153,7 +165,9 @@ def test_nesterov_momentum_reaches_the_optimiser(toy, toy_recipe):
         ({"schedule__resolution": [[24]]}, r"must be auto or a list such as"),
         ({"schedule__resolution": [[24, 0.3], [16, 0.3]]}, "whole sides that grow"),
         ({"schedule__resolution": [[4.5, 0.3]]}, "whole sides that grow"),
+        ({"schedule__resolution": [[float("inf"), 0.3]]}, "must be auto or a list such as"),
         ({"schedule__resolution": [[24, 1.2]]}, "shares between 0 and 1"),
+        ({"schedule__resolution": [[16, 0.5], [24, 0.5]]}, r"the end of the run .* at full size.*add up to 1"),
         ({"schedule__resolution": [[24, 0.8]], "schedule__average": 0.25}, r"\(0.25\) at full size.*add up to 0.8"),
         ({"optimiser__nesterov": True, "optimiser__name": "adam"}, "nesterov must be false"),
         ({"data__mirror": "sometimes"}, "data.mirror"),
@@ -164,9 +178,10 @@ def test_settings_that_make_no_sense_are_refused(toy_recipe, changes, message):
         toy_recipe(**changes)
 
 
-def test_a_size_that_is_not_smaller_is_refused_before_anything_is_written(toy, toy_recipe, tmp_path):
-    with pytest.raises(InvalidInput, match="smaller than the images' side of 6 pixels, got 6"):
-        train(toy_recipe(schedule__resolution=[[6, 0.5]]), tmp_path / "run", data=toy)
+@pytest.mark.parametrize("side", [3, 6])
+def test_a_size_that_makes_no_sense_is_refused_before_anything_is_written(toy, toy_recipe, tmp_path, side):
+    with pytest.raises(InvalidInput, match=f"from 4 pixels on that are smaller than .* 6 pixels, got {side}"):
+        train(toy_recipe(schedule__resolution=[[side, 0.5]]), tmp_path / "run", data=toy)
     assert not (tmp_path / "run").exists()
 
 

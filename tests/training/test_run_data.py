@@ -27,6 +27,12 @@ def test_training_and_validation_part_the_images_and_test_is_untouched(toy, toy_
     assert torch.equal(splits.held_out["test"].items.images, toy.test.images)
 
 
+def test_one_image_per_class_leaves_none_for_validation_and_that_is_said(toy, toy_recipe):
+    rows = torch.stack([(toy.train.labels == k).nonzero()[0, 0] for k in range(3)])
+    with pytest.raises(InvalidInput, match="training images must leave one for validation"):
+        TrainingData.make(toy_recipe(), replace(toy, train=toy.train.take(rows)))
+
+
 def test_the_fingerprint_tells_sets_and_splits_apart(toy, toy_recipe, make_toy):
     def fingerprint(data=toy, **changes):
         return TrainingData.make(toy_recipe(**changes), data).fingerprint
@@ -197,6 +203,15 @@ def test_labels_come_from_the_argument_the_attribute_or_the_items(parts, toy_rec
     attribute = TorchData(**{**parts, "train": Tagged(*parts["train"].tensors)})
     for data in (given, attribute, TorchData(**parts)):
         assert torch.equal(data.prepare(toy_recipe()).targets, labels)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_label_that_targets_do_not_agree_with_is_refused(parts, toy_recipe, tmp_path, workers):
+    images, labels = parts["train"].tensors
+    others = labels.where(torch.arange(len(labels)) != 50, (labels + 1) % 3)
+    data = TorchData(**{**parts, "train": TensorDataset(images, others)}, targets=labels)
+    with pytest.raises(InvalidInput, match="targets must agree with the items, whose label 50 is"):
+        train(toy_recipe(engine__workers=workers), tmp_path / "run", data=data)
 
 
 @pytest.mark.parametrize(

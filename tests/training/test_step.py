@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from calibrant.errors import InvalidInput
 from calibrant.losses import CrossEntropy
 from calibrant.pruning import ConfidencePruner
 from calibrant.training import train
@@ -152,3 +153,9 @@ def test_no_digit_of_a_loss_is_lost():
         )
     assert meter.read()["terms"] == {"a": (3 * large + 1) / 4}
     assert meter.bins.dtype == torch.float64
+
+
+def test_a_last_batch_that_cannot_be_normalised_is_one_line(toy, toy_recipe, tmp_path):
+    # 81 samples in batches of 16, and feature maps of one pixel.
+    with pytest.raises(InvalidInput, match=r"batch_size must leave no epoch with a last batch of one sample.*got 16"):
+        train(toy_recipe(model__name="resnet18", epochs=1, method__name="nll", method__options={}), tmp_path, data=toy)

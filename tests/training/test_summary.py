@@ -67,7 +67,7 @@ def told(tmp_path, logits, targets, losses=(2.0, 0.1), samples=100_000, kept_sha
     run = Run.create(tmp_path / "run", Recipe().changed(changes))
     Predictions.from_logits(logits, targets, class_names=["cat", "dog"]).save(run.predictions_path("val"))
     log = [{"loss": loss, "samples": samples, "kept_share": kept_share} for loss in losses]
-    return find_failures(run, log, calibrate_run(run))
+    return find_failures(run, log, calibrate_run(run), compute_share=kept_share)
 
 
 def scores(n, wrong=0, seed=0):
@@ -125,7 +125,7 @@ def test_few_updates_are_counted(tmp_path):
 def test_a_plan_that_could_not_keep_to_its_budget_says_so(tmp_path, kept, said):
     plan = {"budget": 0.6, "epochs": 2, "method.name": "nll+infobatch"}
     found = told(tmp_path, *scores(2000, wrong=1), kept_share=kept, **plan)
-    assert [text[:63] for text in found] == ["The run made 86.2% of all updates, and its budget was 60.0%: to"] * said
+    assert [text[:63] for text in found] == ["The run took 86.2% of the compute, and its budget was 60.0%: to"] * said
 
 
 def test_too_few_validation_cases_for_a_promise(tmp_path):
@@ -133,6 +133,11 @@ def test_too_few_validation_cases_for_a_promise(tmp_path):
     assert "No threshold can be promised" in only
     assert "cases would be needed" in only
     assert "Hold out more (--set data.validation=...) or label more." in only
+
+
+def test_one_validation_case_gives_no_temperature_and_that_is_said(tmp_path):
+    found = told(tmp_path, *scores(1))
+    assert any("No temperature was fitted" in text for text in found)
 
 
 def test_cases_of_one_class_give_no_temperature_and_that_is_said(tmp_path):

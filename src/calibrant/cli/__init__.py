@@ -5,6 +5,7 @@ of this package, 130 interrupted. With the environment variable CALIBRANT_DEBUG,
 """
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -56,7 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     if arguments is None:
         arguments = sys.argv[1:]
-    sys.exit(run(arguments))
+    code = run(arguments)
+    # torch takes seconds to end. All is done and said: a second Ctrl-C would only add its traceback.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -90,7 +90,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             named = None
         logits = _logits(outputs, kind, self.smallest_)
         self.predictions_ = Predictions.from_logits(logits, _codes(y, self.classes_), class_names=named)
-        self.calibrator_ = self._fit_calibrator(kind, weights)
+        self.calibrator_ = self._fit_calibrator(weights)
         for attribute in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimators_[0], attribute):
                 setattr(self, attribute, getattr(self.estimators_[0], attribute))
@@ -132,7 +132,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if len(present) < _FEWEST:
             raise invalid("y", "hold at least two classes with a weight above 0", f"{len(present)} class")
         estimator = self._estimator()
-        outputs = np.full((len(y), len(self.classes_)), np.nan)
+        outputs = np.zeros((len(y), len(self.classes_)))
+        times_held_out = np.zeros(len(y), dtype=int)
         kind: Kind = "logits"
         self.estimators_ = []
         for inside, outside in _folds(self.cv, X, y):
@@ -141,14 +142,15 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             _fit(part, X_part, y_part, None if weights is None else weights[inside])
             held_out, _ = _safe_split(part, X, None, outside, inside)
             outputs[outside], kind = _outputs(part, held_out, self.classes_)
+            times_held_out[outside] += 1
             self.estimators_.append(part)
-        if np.isnan(outputs).any():
+        if (times_held_out != 1).any():
             raise invalid("cv", "hold out every case once", repr(self.cv), "Use a number of folds.")
         if not self.ensemble:
             self.estimators_ = [_fit(clone(estimator), X, y, weights)]
         return outputs, kind
 
-    def _fit_calibrator(self, kind: Kind, weights: Any) -> Calibrator:
+    def _fit_calibrator(self, weights: Any) -> Calibrator:
         if self.method == "best":
             if weights is not None:
                 hint = "Name a method, such as 'temperature'."
@@ -157,10 +159,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if self.method != "temperature":
             return make_calibrator(self.method).fit(self.predictions_, weights=weights)
         # No prior: these are not the logits of a network, and a decision function has any unit.
-        scaling = TemperatureScaling(prior_scale=None)
-        if kind == "logits":
-            scaling = TemperatureScaling(prior_scale=None)
-        return scaling.fit(self.predictions_, weights=weights)
+        return TemperatureScaling(prior_scale=None).fit(self.predictions_, weights=weights)
 
     def _estimator(self) -> Any:
         if self.estimator is None:

@@ -19,7 +19,7 @@ def trainer_loss(criterion: Loss) -> Callable[..., Tensor]:
     """A `compute_loss_func` for the `Trainer`, which minimises one of our losses.
 
     The model must return a dictionary with `logits`, as the classifiers of transformers do. With gradient accumulation
-    each batch counts by its size.
+    each batch counts by its size, and a loss of the whole batch, such as `HuberCalibration`, is computed on each.
 
     Args:
         criterion: A loss of `calibrant.losses`, or a sum of them.

@@ -274,7 +274,7 @@ class BalancedLoss(Loss):
                 of_class = weights * of_class
             weights = of_class
         if self.adjustment is not None:
-            logits = logits + self.adjustment.to(logits.dtype)
+            logits = logits + self.adjustment  # in float32 at least
         return self.loss.terms(logits, targets, weights)
 
     def parts(self) -> list[tuple[Loss, float]]:

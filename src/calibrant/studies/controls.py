@@ -249,13 +249,21 @@ def recovered_share(full: float | None, control: float | None, plan: float | Non
 _SAMPLES = 10_000
 
 
-def check_budgets(spec: StudySpec) -> None:
-    """Raise if a plan cannot meet its budget. The run itself may begin days later."""
+def check_plans(spec: StudySpec) -> None:
+    """Raise if a plan has a wrong setting or cannot meet its budget. The run itself may begin days later."""
     for row in spec.rows():
-        recipe = _recipe(spec, row)
-        if _loss_of(row) is not None and recipe.budget != 1 and not recipe.schedule.resolution:
+        if _loss_of(row) is not None:
             with naming(row.label):
-                _pruner(recipe)
+                check_plan(_recipe(spec, row))
+
+
+def check_plan(recipe: Recipe) -> None:
+    """Raise if the recipe has a plan with a wrong setting or a budget that it cannot meet."""
+    if recipe.plan().pruning is None:
+        return
+    if recipe.schedule.resolution:  # then only the network says what the budget pays for
+        recipe = recipe.changed({"budget": 1.0})
+    _pruner(recipe)
 
 
 def with_controls(spec: StudySpec) -> StudySpec:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from calibrant.errors import CheckFailed, InvalidInput, invalid, printable
+from calibrant.errors import CheckFailed, InvalidInput, invalid, naming, printable
 from calibrant.files import as_path, locked, output_error, write_json
 from calibrant.predictions import Predictions
 from calibrant.scale import Executor, Task, run_tasks
 from calibrant.scale.work import Ended
-from calibrant.studies.controls import check_budgets, with_controls
+from calibrant.studies.controls import check_plan, check_plans, with_controls
 from calibrant.studies.records import Record, digests, record_run, scaled_by
 from calibrant.studies.referee import check_deciding_metric
 from calibrant.studies.study_results import Results, summarise
@@ -69,7 +69,7 @@ def plan_study(
                 if derived:
                     merged["derived"][data] = derived
     spec = StudySpec.parse(merged)
-    check_budgets(spec)
+    check_plans(spec)
     return Study(out, with_controls(spec) if control else spec)
 
 
@@ -135,6 +135,8 @@ class Study:
         pending = self.pending()
         for planned in pending:
             planned.recipe.with_trusted_code(trust_code=trust_code).within_budget().plan()
+            with naming(planned.name):
+                check_plan(planned.recipe)
         check_inputs((planned.recipe for planned in pending), data_dir=data_dir)
         with self._locked():
             self.spec.save(self.path / "study.toml")

@@ -281,10 +281,10 @@ class Sweep:
                 reason = f"not possible: {error}"
             trial.set_user_attr("stopped", reason)
             raise load_optuna().TrialPruned(reason) from error
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             # Optuna marks the trial as failed. The next call trains the same settings and continues the run folder.
             self.study.enqueue_trial(trial.params)
-            raise
+            raise KeyboardInterrupt("stopped; run the same command again to continue") from error
         summary = run.summary
         test = summary["test"]
         trial.set_user_attr("test", {"test_error": test["test_error"], "ece": test["ece"]})

@@ -59,6 +59,7 @@ class CheckpointValues(Checked):
     """What a checkpoint holds beside its tensors."""
 
     data: str
+    settings: dict[str, Any]
     classes: Side
     # Lists in JSON; strict mode would refuse them for tuples.
     image_shape: Annotated[list[Side], Field(min_length=3, max_length=3)]
@@ -220,7 +221,8 @@ def pack(setup: "Setup", epoch: int) -> Checkpoint:
         else:
             pruner[name] = value
     data = setup.data
-    values = {"data": data.fingerprint, "classes": data.n_classes, "image_shape": list(data.image_shape)}
+    values: dict[str, Any] = {"data": data.fingerprint, "settings": setup.recipe.kept()}
+    values |= {"classes": data.n_classes, "image_shape": list(data.image_shape)}
     # Export puts the normalisation into the deployed file, which has no data set at hand.
     values |= {"mean": list(data.mean), "std": list(data.std), "pruner": pruner}
     if setup.expected_input is not None:

@@ -181,7 +181,7 @@ def derived_recipe(data: str | Dataset, given: Mapping[str, Any]) -> Recipe:
     reasons = {key: setting.reason for key, setting in derived.items() if key not in given}
     # A run of fewer epochs than make up the averaged part is trained without it, unless it was asked for by name.
     epochs, budget = values["epochs"], values.get("budget", 1.0)
-    known = isinstance(epochs, int) and isinstance(budget, int | float)
+    known = isinstance(epochs, int) and isinstance(budget, int | float) and 0 < budget <= 1
     if _AVERAGE not in given and known and int(epochs * budget + 1e-9) * values[_AVERAGE] < 1:
         del values[_AVERAGE], reasons[_AVERAGE]
     name = data.name if isinstance(data, Dataset) else data

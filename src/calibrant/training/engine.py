@@ -251,6 +251,12 @@ class _Training:
                     f"run {self.run.path} began with other data than what is found now. "
                     "Point --data-dir to the data that it began with."
                 )
+            there, here = checkpoint.values["settings"], self.recipe.kept()
+            if (key := first_difference(there, here)) is not None:
+                raise InvalidInput(
+                    f"run {self.run.path} began with {key} = {there.get(key)}, and its recipe.toml says "
+                    f"{here.get(key)} now. Set it back, or begin a new run."
+                )
             unpack(self.setup, checkpoint)
         # Epochs that were logged after this checkpoint are trained again.
         on_first_rank(self.fabric, lambda: write_log(self.run.log_path, self.log))
@@ -373,8 +379,9 @@ class _Training:
         self._save(predictions)
         self.setup.pruner.save(self.run.pruning_path)
         calibration = calibrate_run(self.run)
-        warnings = find_failures(self.run, self.log, calibration)
         content = summarise(self.run.recipe, self.setup, predictions, self.log, calibration)
+        compute_share = content["flops"] / content["flops_full"]
+        warnings = find_failures(self.run, self.log, calibration, compute_share=compute_share)
         best = self.setup.best
         content |= {"warnings": warnings, "best": None}
         if best is not None:

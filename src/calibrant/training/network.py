@@ -74,7 +74,7 @@ def freeze(network: nn.Module, parts: Sequence[str]) -> list[nn.Module]:
     if not parts:
         return []
     head = _bare(head_of(network))
-    known = [_bare(name) for name, _ in (*network.named_parameters(), *network.named_modules())]
+    known = [_bare(name) for name, _ in (*network.named_parameters(), *network.named_modules()) if name]
     for part in parts:
         if part != _BACKBONE and not any(_within(name, part) for name in known):
             tops = dict.fromkeys(name.partition(".")[0] for name in known)
@@ -244,11 +244,14 @@ def epoch_sizes(recipe: Recipe, image_shape: tuple[int, int, int]) -> list[Size]
     sizes: list[Size] = []
     share_so_far = 0.0
     for small_side, share in stages:
-        if small_side >= side:
-            raise invalid("schedule.resolution", f"be smaller than the images' side of {side} pixels", small_side)
+        if not SMALLEST_SIDE <= small_side < side:
+            rule = f"have sides from {SMALLEST_SIDE} pixels on that are smaller than the images' side of {side} pixels"
+            raise invalid("schedule.resolution", rule, small_side)
         share_so_far += share
         small = (round(height * small_side / side), round(width * small_side / side))
-        sizes += [small] * (round(share_so_far * recipe.epochs) - len(sizes))
+        # Also a run of few epochs ends at full size: predictions are made at it.
+        until = min(round(share_so_far * recipe.epochs), recipe.epochs - 1)
+        sizes += [small] * (until - len(sizes))
     return sizes + [(height, width)] * (recipe.epochs - len(sizes))
 
 

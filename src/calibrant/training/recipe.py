@@ -116,7 +116,7 @@ def _stages(value: Any) -> Any:
         return value
     try:
         stages = tuple((int(side), float(share)) for side, share in value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"schedule.resolution must be auto or a list such as [[24, 0.6]], got {value!r}") from None
     sides = [0, *(side for side, _ in stages)]
     shares = [share for _, share in stages]
@@ -199,7 +199,8 @@ class ScheduleSection(RecipeSection):
     epochs, at the end, whose weights are averaged (stochastic weight averaging); a cosine has its floor there.
 
     `resolution` trains on smaller images first: `[[24, 0.6]]` has a shorter side of 24 pixels in the first 60 % of the
-    epochs and full size after that. Several stages follow each other. `auto` takes three quarters of the side.
+    epochs and full size after that. Several stages follow each other. `auto` takes three quarters of the side, rounded
+    down to a multiple of 8, or of 32 from 96 pixels on. The last epoch always has full size.
     """
 
     kind: Literal["step", "cosine", "exponential", "constant"] = "step"
@@ -281,8 +282,8 @@ class Recipe(RecipeSection):
             raise invalid("schedule.average", f"cover at least one of the {self.epochs} epochs", schedule.average)
         if schedule.resolution != "auto":
             small = sum(share for _, share in schedule.resolution)
-            if small > 1 - schedule.average + 1e-9:
-                rule = f"leave the averaged part of the run ({schedule.average:g}) at full size"
+            if small >= 1 or small > 1 - schedule.average + 1e-9:
+                rule = f"leave the end of the run and its averaged part ({schedule.average:g}) at full size"
                 raise invalid("schedule.resolution", rule, f"shares that add up to {small:g}")
         if self.select != "last" and evaluate_every > 1:
             rule = f"be last unless every epoch is evaluated (engine.evaluate_every is {evaluate_every})"
@@ -381,6 +382,14 @@ class Recipe(RecipeSection):
     def compared(self) -> dict[str, Any]:
         """The settings, by dotted key, that two recipes of one run must share: all but the engine, which is speed."""
         return flatten(self.model_dump(mode="json", exclude={"engine"}))
+
+    def kept(self) -> dict[str, Any]:
+        """The settings, by dotted key, that must not change while a run is stopped.
+
+        Files may be moved (the data are compared themselves), and what follows the training may change.
+        """
+        free = {"data.name", "model.weights", "model.views", "calibration.method", "calibration.share"}
+        return {key: value for key, value in self.compared().items() if key not in free}
 
     def own_names(self) -> tuple[str, ...]:
         """The parts of the method, the network and the data that are the user's own code."""

@@ -74,6 +74,8 @@ class TrainingData:
         """Hold a part of the training images out, stratified and seeded."""
         labels = dataset.train.labels
         rows, validation = split_validation(labels, fraction=recipe.data.validation, seed=recipe.data.split_seed)
+        if not len(validation):
+            raise invalid("training images", "leave one for validation", "one image per class", "Add images.")
         check_batch_size(recipe, len(rows))
         train, held = dataset.train.take(rows), dataset.train.take(validation)
         if isinstance(dataset, StreamedDataset):
@@ -169,7 +171,7 @@ class TorchData:
         check_batch_size(recipe, len(targets))
         channels, height, width = image.shape
         return TrainingData(
-            train=SeededItems(self.train, recipe.seed),
+            train=SeededItems(self.train, recipe.seed, targets),
             targets=targets,
             held_out={
                 "val": HeldOut(self.validation, _names("validation", self.validation)),
@@ -185,10 +187,13 @@ class TorchData:
 
 
 class SeededItems(TorchDataset[Any]):
-    """A dataset whose random items depend on the seed, the epoch and the index alone."""
+    """A dataset whose random items depend on the seed, the epoch and the index alone.
 
-    def __init__(self, items: TorchDataset[Any], seed: int) -> None:
-        self.items, self.seed = items, seed
+    An item whose label is not that of `targets` is refused: samples are pruned and balanced by these.
+    """
+
+    def __init__(self, items: TorchDataset[Any], seed: int, targets: Tensor | None = None) -> None:
+        self.items, self.seed, self.targets = items, seed, targets
         # In shared memory: loader processes live through all epochs and must see which one it is.
         self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]  # torch's
 
@@ -206,11 +211,15 @@ class SeededItems(TorchDataset[Any]):
             torch.default_generator.manual_seed(seed)
             np.random.seed(seed % 2**32)  # noqa: NPY002
             random.seed(seed)
-            return self.items[index]
+            item = self.items[index]
         finally:
             torch.set_rng_state(before[0])
             np.random.set_state(before[1])  # noqa: NPY002
             random.setstate(before[2])
+        if self.targets is not None and (label := label_of("train", item, index)) != self.targets[index]:
+            rule, hint = f"agree with the items, whose label {index} is {label}", "Pass targets= with the right ones."
+            raise invalid("targets", rule, int(self.targets[index]), hint)
+        return item
 
 
 def labels_of(items: Any) -> Tensor:

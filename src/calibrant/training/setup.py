@@ -158,11 +158,24 @@ def trained_recipe(recipe: Recipe, data: TrainingData) -> Recipe:
 
     allowed = recipe.budget * recipe.epochs + 1e-9
     if recipe.plan().pruning is not None:
-        share = allowed / cost(recipe.epochs)
-        if share >= 1:
-            rule = f"be below {cost(recipe.epochs) / recipe.epochs:.3g}, which the resolution schedule alone costs"
+        schedule_alone = cost(recipe.epochs)
+        if allowed >= schedule_alone:
+            rule = f"be below {schedule_alone / recipe.epochs:.3g}, which the resolution schedule alone costs"
             raise invalid("budget", rule, recipe.budget, "Leave the pruning plan out, or the schedule.")
-        return recipe.changed({"budget": share})
+        # Samples rest in some epochs only; the sizes of these say what that saves.
+        plain = recipe.changed({"budget": 1.0})
+        timetable = make_pruner(plain, plain.plan(), data.targets, n_classes=data.n_classes, batch_size=1).timetable
+        sizes = epoch_sizes(plain, data.image_shape)
+        saving = [costs[sizes[epoch]] for epoch in range(1, recipe.epochs) if timetable.action(epoch) == "draw"]
+        per_epoch = sum(saving) / max(len(saving), 1) / costs[data.image_shape[1:]] or 1.0
+        rest = (schedule_alone - allowed) / (per_epoch * recipe.epochs)
+        try:
+            trained = recipe.changed({"budget": 1 - rest})
+            make_pruner(trained, trained.plan(), data.targets, n_classes=data.n_classes, batch_size=1)
+        except InvalidInput as error:
+            hint = f"These are shares of all updates; {recipe.budget:g} is the share of the compute that was asked for."
+            raise InvalidInput(f"{error} {hint}") from error
+        return trained
     epochs = recipe.within_budget().epochs
     while cost(epochs + 1) <= allowed:
         epochs += 1

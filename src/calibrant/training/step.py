@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.defaults import DEFAULT_N_BINS
+from calibrant.errors import invalid
 from calibrant.integrations.on_device import accumulate_bins
 from calibrant.losses import Loss
 from calibrant.losses.distributed import global_sum
@@ -134,7 +135,13 @@ class Steps:
             forward, terms_of = self._full_forward, self._full_terms
         with convolutions(len(batch.indices), full_size, self.fabric.device):
             self.optimiser.zero_grad(set_to_none=True)
-            logits = forward(batch.images)
+            try:
+                logits = forward(batch.images)
+            except ValueError as error:
+                if "more than 1 value per channel" not in str(error):
+                    raise
+                rule = "leave no epoch with a last batch of one sample, which batch normalisation cannot take"
+                raise invalid("optimiser.batch_size", rule, full_size, "Choose another size.") from error
             terms = terms_of(logits, batch.targets, self.pruner.weights(batch.indices))
             total = torch.stack(list(terms.values())).sum()
             self.fabric.backward(total)

@@ -32,13 +32,13 @@ def calibrate_run(run: Run) -> dict[str, Any] | None:
     if run.recipe.calibration.method == "none":
         return None
     share = temperature_share(len(validation), run.recipe.calibration.share)
-    some, _ = validation.split(share, seed=run.recipe.data.split_seed)
     with warnings.catch_warnings():
         # Warnings of the fit are kept as notes in the summary.
         warnings.simplefilter("ignore", CalibrantWarning)
         try:
+            some, _ = validation.split(share, seed=run.recipe.data.split_seed)
             calibrator = TemperatureScaling().fit(some)
-        except InvalidInput:  # one class in all cases, or one prediction: a run that failed must still end and say so
+        except InvalidInput:  # one case, class or prediction: a run that failed must still end and say so
             return None
     Policy(validation.n_classes, calibrator, class_names=validation.class_names).save(run.policy_path)
     return {
@@ -59,8 +59,13 @@ _PROMISED = 0.99
 _BUDGET_SLACK = 0.01
 
 
-def find_failures(run: Run, log: Sequence[Line], calibration: dict[str, Any] | None) -> list[str]:
-    """Warnings about a run whose predictions and calibrator are written, the most serious first."""
+def find_failures(
+    run: Run, log: Sequence[Line], calibration: dict[str, Any] | None, *, compute_share: float
+) -> list[str]:
+    """Warnings about a run whose predictions and calibrator are written, the most serious first.
+
+    `compute_share` is what the run took of the compute of all epochs on all samples at full size.
+    """
     validation, recipe = run.predictions("val"), run.recipe
     found = _guesses(validation)
     guesses = bool(found)
@@ -77,12 +82,11 @@ def find_failures(run: Run, log: Sequence[Line], calibration: dict[str, Any] | N
             "at the very least. Train for more epochs or with smaller batches."
         )
     # Plans that let samples rest once they are learned cannot know ahead whether enough of them will be.
-    made = sum(line["kept_share"] for line in log) / recipe.epochs
-    if made > recipe.budget + _BUDGET_SLACK:
+    if recipe.budget < 1 and compute_share > recipe.budget + _BUDGET_SLACK:
         found.append(
-            f"The run made {made:.1%} of all updates, and its budget was {recipe.budget:.1%}: too few samples were "
-            "learned well enough to rest. Compare it with a control of as many updates, or loosen what the plan asks "
-            "for."
+            f"The run took {compute_share:.1%} of the compute, and its budget was {recipe.budget:.1%}: too few samples "
+            "were learned well enough to rest. Compare it with a control of as much compute, or loosen what the plan "
+            "asks for."
         )
     more = "Hold out more (--set data.validation=...) or label more."
     if calibration is None and recipe.calibration.method != "none":

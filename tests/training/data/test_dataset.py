@@ -50,6 +50,7 @@ def test_rows_with_names_keep_them():
         (lambda: dataset(test=images(2, labels=[0, -1])), "test labels must"),
         (lambda: dataset(train=images(2, labels=[1, 1])), r"no image of class 0 \(a\)"),
         (lambda: dataset(test=images(0)), "test labels must"),
+        (lambda: dataset(class_names=("a", "a")), "class_names must be distinct, got 'a' more than once"),
         (lambda: dataset(std=(0.0,)), "std above 0"),
         (lambda: dataset(mean=(0.0, 0.0)), "give 1 values"),
         (lambda: Augmentation(crop_padding=-1), "crop_padding must be 0 or more, got -1"),

@@ -25,6 +25,14 @@ class Good(nn.Module):
         return self.head(self.norm(images).flatten(1))
 
 
+def probabilities(*, n_classes, image_shape):
+    return nn.Sequential(nn.Flatten(), nn.Linear(48, n_classes), nn.Softmax(dim=1))
+
+
+def no_parameters(*, n_classes, image_shape):
+    return nn.Sequential(nn.AdaptiveAvgPool3d((2, 1, 1)), nn.Flatten())
+
+
 def wrong_width(*, n_classes, image_shape):
     return nn.Sequential(nn.Flatten(), nn.Linear(48, n_classes + 1))
 
@@ -91,6 +99,8 @@ def test_the_trial_leaves_no_trace(own):
         ("own_networks:no_module", "return a torch.nn.Module, got function"),
         ("own_networks:wrong_width", r"return logits of shape \(2, 2\) for two images, got \(2, 3\)"),
         ("own_networks:tuple_output", "for two images, got tuple"),
+        ("own_networks:probabilities", r"return logits, got probabilities, which add up to 1\. Leave its softmax out"),
+        ("own_networks:no_parameters", "have parameters to train, got none"),
         ("own_networks:wrong_input", r"accept images of shape \(3, 4, 4\), got RuntimeError"),
     ],
 )

@@ -140,6 +140,9 @@ class Dataset(Displayed):
             if isinstance(part, Images) and not part.ids:
                 names = tuple(f"{split}-{row:06d}" for row in range(len(part)))
                 object.__setattr__(self, split, replace(part, ids=names))
+        if len(set(self.class_names)) < self.n_classes:
+            repeated = next(name for name, count in Counter(self.class_names).items() if count > 1)
+            raise invalid("class_names", "be distinct", f"{repeated!r} more than once")
         absent = set(range(self.n_classes)) - set(self.train.labels.tolist())
         if absent:
             rule = f"name each of the {self.n_classes} classes at least once"

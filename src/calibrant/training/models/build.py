@@ -176,3 +176,8 @@ def _check_output(model: nn.Module, name: str, n_classes: int, image_shape: tupl
     if not isinstance(logits, torch.Tensor) or logits.shape != (2, n_classes):
         shape = tuple(getattr(logits, "shape", ())) or type(logits).__name__
         raise invalid(f"model {name}", f"return logits of shape (2, {n_classes}) for two images", shape)
+    if first.numel() == 0:
+        raise invalid(f"model {name}", "have parameters to train", "none")
+    if bool((logits >= 0).all()) and torch.allclose(logits.sum(dim=1), logits.new_ones(2)):
+        hint = "Leave its softmax out: the loss has one."
+        raise invalid(f"model {name}", "return logits", "probabilities, which add up to 1", hint)
