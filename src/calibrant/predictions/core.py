@@ -114,12 +114,13 @@ class Predictions:
     """Type of the scores as they were passed."""
     class_names: tuple[str, ...] | None
     """One name per class, or None."""
+    n_classes: int
+    """Number of classes K."""
     _scores: NDArray[Any] | OnDisk
     _targets: NDArray[np.int64]
     _answers: NDArray[np.int64] | None = None  # the predicted classes, for a class and a score
     _unlabelled: bool = False
     _ids: NDArray[Any] | Callable[[], NDArray[Any]] | None
-    _n_answers: int
     _extras: Mapping[str, NDArray[Any]]
     origin: Origin = Origin()
     """The file that these rows come from, as far as it is known."""
@@ -235,7 +236,7 @@ class Predictions:
             got = " and ".join(f"dtype {column.dtype}" for column in labels)
             raise invalid("predicted and targets", "be names of classes, or class numbers, in both", got)
         answers = as_targets(answers, len(answers), count, names, name="predicted")
-        self = cls._make(kind, confidence, labels[-1], ids, names, extras, answers=answers, n_answers=count)
+        self = cls._make(kind, confidence, labels[-1], ids, names, extras, answers=answers, n_classes=count)
         self._unlabelled = targets is None
         return self
 
@@ -272,29 +273,30 @@ class Predictions:
         *,
         precision: Precision | None = None,
         answers: NDArray[np.int64] | None = None,
-        n_answers: int = 0,
+        n_classes: int = 0,
     ) -> Self:
         """Check all parts and put them together.
 
-        Pass `precision` if it is not that of the scores. `answers` are the predicted classes, for a class and a score.
+        Pass `precision` if it is not that of the scores, and for a class and a score `answers`, the predicted classes,
+        with the number of classes.
         """
         if answers is None:
             values, own_precision = as_scores(kind, scores, kind)
-            classes = values.shape[1]
+            n_classes = values.shape[1]
         else:
             top, own_precision = as_top_scores(scores, kind, len(answers))
-            values, classes = top[:, None], n_answers
-        rows, names = len(values), as_class_names(class_names, classes)
+            values = top[:, None]
+        rows, names = len(values), as_class_names(class_names, n_classes)
         self = cls._of(
             kind=kind,
             precision=precision or own_precision,
             class_names=names,
+            n_classes=n_classes,
             _scores=values,
-            _targets=as_targets(targets, rows, classes, names),
+            _targets=as_targets(targets, rows, n_classes, names),
             _ids=as_ids(ids, rows),
             _extras=as_extras(extras, rows),
             _answers=answers,
-            _n_answers=n_answers,
         )
         _ = self._rows  # reads the scores, which checks their values
         if kind == "logits":
@@ -342,13 +344,6 @@ class Predictions:
         view = self._scores[:].view()
         view.flags.writeable = False
         return view
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes K."""
-        if self._answers is not None:
-            return self._n_answers
-        return int(self._scores.shape[1])
 
     @property
     def targets(self) -> NDArray[np.int64]:
@@ -433,7 +428,7 @@ class Predictions:
         targets = right
         if self.has_targets:
             targets = self.correct.astype(np.int64)
-        return self._with(_answers=right, _targets=targets, _n_answers=2, class_names=RIGHT_OR_WRONG)
+        return self._with(_answers=right, _targets=targets, n_classes=2, class_names=RIGHT_OR_WRONG)
 
     def recoded(self, class_names: Sequence[str]) -> Self:
         """For a class and a score: the same rows with classes in the order of these names; others come after them."""
@@ -441,7 +436,7 @@ class Predictions:
         names = (*class_names, *(name for name in own if name not in class_names))
         places = np.asarray([names.index(name) for name in own])
         answers, targets = places[self.predicted], places[self._targets]
-        return self._with(_answers=answers, _targets=targets, _n_answers=len(names), class_names=names)
+        return self._with(_answers=answers, _targets=targets, n_classes=len(names), class_names=names)
 
     def with_confidence(self, confidence: Any) -> Self:
         """Return the same rows with other confidences of the predicted classes."""
@@ -661,13 +656,20 @@ class Predictions:
         content = load_content(opened, mmap=mmap)
         scores = content.scores
         if isinstance(scores, OnDisk):
-            names = {"kind": opened.kind, "precision": opened.precision, "class_names": opened.class_names}
-            beside = {"_targets": content.targets, "_ids": content.ids, "_extras": content.extras}
-            return cls._of(**names, **beside, _scores=scores)
+            return cls._of(
+                kind=opened.kind,
+                precision=opened.precision,
+                class_names=opened.class_names,
+                n_classes=opened.n_classes,
+                _scores=scores,
+                _targets=content.targets,
+                _ids=content.ids,
+                _extras=content.extras,
+            )
         rest = content.targets, content.ids, opened.class_names, content.extras
         if content.predicted is None:
             return cls._make(opened.kind, scores, *rest, precision=opened.precision)
-        return cls._make(opened.kind, scores[:, 0], *rest, answers=content.predicted, n_answers=opened.n_classes)
+        return cls._make(opened.kind, scores[:, 0], *rest, answers=content.predicted, n_classes=opened.n_classes)
 
 
 def in_order_of(class_names: tuple[str, ...] | None, predictions: Predictions, *, where: str) -> Predictions:
