@@ -281,7 +281,7 @@ class Predictions:
         with the number of classes.
         """
         if answers is None:
-            values, own_precision = as_scores(kind, scores, kind)
+            values, own_precision = as_scores(scores, kind)
             n_classes = values.shape[1]
         else:
             top, own_precision = as_top_scores(scores, kind, len(answers))

@@ -290,7 +290,7 @@ class NpzSource(PredictionSource):
         top = _TOP_SCORES.get(self._name)
         if top is None:
             kind = resolve_kind(self.where, self._name, kind)
-            check_shape(kind, shape, self.dtype, kind)
+            check_shape(shape, self.dtype, kind)
             return kind
         if kind not in (None, top):
             raise invalid(f"{self.where}: scores", f"be {kind} as you said", f"{top} by their name")

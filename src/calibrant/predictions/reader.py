@@ -372,7 +372,7 @@ def load_content(opened: Scan, *, mmap: bool) -> Content:
         scores = spool(score_blocks(), opened.layout.width, opened.dtype)
     else:
         scores = _in_memory(score_blocks(), opened)
-    check_shape(opened.kind, scores.shape, scores.dtype, opened.kind)
+    check_shape(scores.shape, scores.dtype, opened.kind)
     targets = _joined(block.targets for block in rest)
     assert targets is not None
     if mmap:

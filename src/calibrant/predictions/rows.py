@@ -54,13 +54,13 @@ ENTRIES_PER_THREAD = 2**22
 _SMALLEST: dict[Precision, float] = {"float16": 6e-8, "bfloat16": 1e-38, "float32": 1e-45, "float64": 5e-324}
 
 
-def as_scores(name: str, values: Any, kind: Kind) -> tuple[NDArray[Any], Precision]:
+def as_scores(values: Any, kind: Kind) -> tuple[NDArray[Any], Precision]:
     """Convert scores to an (n, K) array of floats, without a copy if possible; return it and its precision."""
     precision: Precision | None = "bfloat16" if is_bfloat16(values) else None
-    array = as_array(name, values)
+    array = as_array(kind, values)
     if array.dtype.kind in "iu":
         array = array.astype(np.float64)
-    check_shape(name, array.shape, array.dtype, kind)
+    check_shape(array.shape, array.dtype, kind)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return array, precision or PRECISIONS[array.dtype.itemsize]
@@ -109,21 +109,21 @@ def _refuse_outside(name: str, values: NDArray[Any], first_row: int, hint: str) 
         raise invalid(name, "lie in 0..1", f"{values[row]:g} in row {first_row + row}", hint)
 
 
-def check_shape(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], kind: Kind) -> None:
+def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any], kind: Kind) -> None:
     """Refuse scores that are not (n, K) floating-point numbers with at least one row and two classes."""
     if dtype.kind != "f" or dtype.itemsize > 8:
-        raise invalid(name, "hold floating-point numbers", f"dtype {dtype}")
+        raise invalid(kind, "hold floating-point numbers", f"dtype {dtype}")
     if kind in ("confidence", "score"):
         if 0 in shape:
-            raise invalid(name, "have at least one row", f"shape {shape}")
+            raise invalid(kind, "have at least one row", f"shape {shape}")
         return
     hint = ""
     if len(shape) == 1 or (len(shape) == 2 and shape[1] == 1 and shape[0]):
         hint = f"For one column, that of class 1 of two, use Predictions.from_binary(..., kind='{kind}')."
     if len(shape) != 2:
-        raise invalid(name, "have shape (n, K)", f"shape {shape}", hint)
+        raise invalid(kind, "have shape (n, K)", f"shape {shape}", hint)
     if 0 in shape or shape[1] == 1:
-        raise invalid(name, "have at least one row and two classes", f"shape {shape}", hint)
+        raise invalid(kind, "have at least one row and two classes", f"shape {shape}", hint)
 
 
 def warn_if_probabilities(logits: NDArray[Any], *, stacklevel: int) -> None:
