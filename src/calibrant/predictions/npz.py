@@ -215,6 +215,7 @@ class NpzSource(PredictionSource):
     """Predictions in one `.npz` file. Arrays of one axis that have other names are extras."""
 
     typed = True
+    rows: int  # the file declares it
 
     def __init__(self, path: Path, request: Request) -> None:
         self.where = str(path)

@@ -5,6 +5,7 @@ import io
 import math
 import re
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,7 +31,6 @@ from calibrant.predictions.columns import (
 from calibrant.predictions.readings import Request, TableReading, first_repeated, shortened
 from calibrant.predictions.rows import (
     SUM_TOLERANCE,
-    Precision,
     both_classes,
     decimals_of,
     refuse_scores,
@@ -63,8 +63,6 @@ _SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 class _TableSource(PredictionSource):
     """Predictions in one file: a row per case, a column per class."""
 
-    precision: Precision
-
     def __init__(self, path: Path) -> None:
         self.where = str(path)
         self._path = path
@@ -80,7 +78,7 @@ class _TableSource(PredictionSource):
         else:
             check_columns_there(self.where, header, request.like)
             self.layout = request.like
-        self.class_names = self.layout.class_names or None
+        self.class_names = self.layout.class_names
 
     def labels_in(self, column: str) -> set[str]:
         """Return the distinct values of a column as text."""
@@ -89,12 +87,13 @@ class _TableSource(PredictionSource):
             labels.update(map(str, _encode(self._whole(batch, column, 0))[0]))
         return labels
 
+    @abstractmethod
     def _is_number(self, column: str) -> bool:
-        raise NotImplementedError
+        """Whether a column holds numbers."""
 
+    @abstractmethod
     def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
         """Yield the rows as record batches with these columns."""
-        raise NotImplementedError
 
     def read(self, names: Sequence[str], *, scores: bool = False) -> Iterator[RawBlock]:
         """Yield the rows in order, block by block."""
