@@ -598,19 +598,22 @@ def table_writer(handle: IO[bytes], suffix: str) -> Iterator[Callable[[Mapping[s
 
     CSV gets the shortest decimals that give the same numbers back.
     """
-    writers: list[Any] = []
+    has_header = False
+    writer: Any = None
 
     def write_csv(columns: Mapping[str, Any]) -> None:
-        if not writers:
-            writers.append(handle)
+        nonlocal has_header
+        if not has_header:
+            has_header = True
             _append_csv(handle, pa.table({str(index): [name] for index, name in enumerate(columns)}))
         _append_csv(handle, _arrow_table(columns))
 
     def write_parquet(columns: Mapping[str, Any]) -> None:
+        nonlocal writer
         table = _arrow_table(columns)
-        if not writers:
-            writers.append(parquet.ParquetWriter(handle, table.schema, write_page_checksum=True))
-        writers[0].write_table(table)
+        if writer is None:
+            writer = parquet.ParquetWriter(handle, table.schema, write_page_checksum=True)
+        writer.write_table(table)
 
     if suffix == ".csv":
         yield write_csv
@@ -618,7 +621,7 @@ def table_writer(handle: IO[bytes], suffix: str) -> Iterator[Callable[[Mapping[s
     try:
         yield write_parquet
     finally:
-        for writer in writers:
+        if writer is not None:
             writer.close()
 
 
