@@ -704,16 +704,21 @@ def as_predictions(
             raise invalid("targets and kind", "be left out with Predictions, which hold them", "both")
         return predictions
     if targets is None or kind not in ("logits", "probabilities"):
-        require_predictions(predictions)
+        raise _bare_array(predictions, "predictions")
     scores = as_array("predictions", predictions)
     if scores.ndim == 1 or scores.shape[1:] == (1,):
-        return Predictions.from_binary(scores, targets, kind=kind or "logits", class_names=class_names)
-    make = {"logits": Predictions.from_logits, "probabilities": Predictions.from_probabilities}[kind or "logits"]
-    return make(predictions, targets, class_names=class_names)
+        return Predictions.from_binary(scores, targets, kind=kind, class_names=class_names)
+    if kind == "logits":
+        return Predictions.from_logits(predictions, targets, class_names=class_names)
+    return Predictions.from_probabilities(predictions, targets, class_names=class_names)
 
 
 def require_predictions(predictions: object, name: str = "predictions") -> None:
     """Refuse a bare array: whether it holds logits or probabilities is never guessed."""
     if not isinstance(predictions, Predictions):
-        hint = "Make them with Predictions.from_logits or Predictions.from_probabilities."
-        raise invalid(name, "be Predictions", type(predictions).__name__, hint)
+        raise _bare_array(predictions, name)
+
+
+def _bare_array(value: object, name: str) -> InvalidInput:
+    hint = "Make them with Predictions.from_logits or Predictions.from_probabilities."
+    return invalid(name, "be Predictions", type(value).__name__, hint)
