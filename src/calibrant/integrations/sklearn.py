@@ -90,7 +90,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             named = None
         logits = _logits(outputs, kind, self.smallest_)
         self.predictions_ = Predictions.from_logits(logits, _codes(y, self.classes_), class_names=named)
-        self.calibrator_ = self._fit_calibrator(kind, weights)
+        self.calibrator_ = self._fit_calibrator(weights)
         for attribute in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimators_[0], attribute):
                 setattr(self, attribute, getattr(self.estimators_[0], attribute))
@@ -148,7 +148,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             self.estimators_ = [_fit(clone(estimator), X, y, weights)]
         return outputs, kind
 
-    def _fit_calibrator(self, kind: Kind, weights: Any) -> Calibrator:
+    def _fit_calibrator(self, weights: Any) -> Calibrator:
         if self.method == "best":
             if weights is not None:
                 hint = "Name a method, such as 'temperature'."
@@ -157,10 +157,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if self.method != "temperature":
             return make_calibrator(self.method).fit(self.predictions_, weights=weights)
         # No prior: these are not the logits of a network, and a decision function has any unit.
-        scaling = TemperatureScaling(prior_scale=None)
-        if kind == "logits":
-            scaling = TemperatureScaling(prior_scale=None)
-        return scaling.fit(self.predictions_, weights=weights)
+        return TemperatureScaling(prior_scale=None).fit(self.predictions_, weights=weights)
 
     def _estimator(self) -> Any:
         if self.estimator is None:
