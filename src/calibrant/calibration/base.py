@@ -308,9 +308,7 @@ class Calibrator(Saved):
             return log_softmax(logits)
         return np.asarray(self._formula(NUMPY, logits.astype(np.float64)))
 
-    def _mean_nll(self, logits: Matrix, targets: Integers, weights: Floats | None = None) -> float:
-        if weights is None:
-            weights = np.ones(len(targets))
+    def _mean_nll(self, logits: Matrix, targets: Integers, weights: Floats) -> float:
         total = 0.0
         for rows in _blocks(logits):
             total += mean_nll(self._block(logits[rows]), targets[rows], weights[rows]) * len(targets[rows])
