@@ -230,7 +230,7 @@ class Rows:
         return self
 
 
-def share(one: Callable[[slice], _Result], parts: Sequence[slice], entries: int) -> list[_Result]:
+def map_in_threads(one: Callable[[slice], _Result], parts: Sequence[slice], entries: int) -> list[_Result]:
     """Call `one` for every part, in a few threads if there are many entries, and return the results in order.
 
     If calls fail, the error of the first part in order is raised, whichever thread met it first.
@@ -286,7 +286,7 @@ def check_rows(scores: "NDArray[Any] | OnDisk", targets: NDArray[np.int64], kind
     parts = chunks(n_rows, n_classes)
     if kind == "probabilities" and n_classes > FEW_CLASSES:
         parts = _slices(n_rows, CHUNK_ENTRIES // n_classes)
-    found = share(one, list(parts), n_rows * n_classes)
+    found = map_in_threads(one, list(parts), n_rows * n_classes)
     return Rows(
         kind,
         np.concatenate([rows.confidence for rows in found], dtype=np.float64),
