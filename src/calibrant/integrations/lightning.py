@@ -130,7 +130,7 @@ def _pruned_loader(loaders: Any, pruner: ConfidencePruner) -> DataLoader[Any]:
     """The training loader, or the one of several, whose sampler is the pruner's."""
     samplers = []
     for loader in _flat(loaders):
-        for sampler in _samplers(loader):
+        for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
             if isinstance(sampler, KeptSampler) and sampler.pruner is pruner:
                 return loader
             samplers.append(type(sampler).__name__)
@@ -142,11 +142,6 @@ def _pruned_loader(loaders: Any, pruner: ConfidencePruner) -> DataLoader[Any]:
 def _flat(loaders: Any) -> list[DataLoader[Any]]:
     """The loaders in whatever lists and dictionaries the user gave."""
     return [loader for loader in tree_leaves(loaders) if isinstance(loader, DataLoader)]
-
-
-def _samplers(loader: DataLoader[Any]) -> list[Any]:
-    """The loader's sampler, and the one of its batch sampler."""
-    return [loader.sampler, getattr(loader.batch_sampler, "sampler", None)]
 
 
 class CalibrationCallback(pl.Callback):
