@@ -12,7 +12,7 @@ from calibrant.predictions import Predictions
 from calibrant.scale import Executor, Task, run_tasks
 from calibrant.scale.work import Ended
 from calibrant.studies.controls import check_budgets, with_controls
-from calibrant.studies.records import Record, digests, record_run, scaled_by
+from calibrant.studies.records import Record, digests, record_run
 from calibrant.studies.referee import check_deciding_metric
 from calibrant.studies.study_results import Results, summarise
 from calibrant.studies.study_spec import PlannedRun, StudySpec
@@ -21,6 +21,7 @@ from calibrant.training import Run
 from calibrant.training.checkpoint import trained_data
 from calibrant.training.default_recipes import method_settings
 from calibrant.training.engine import state_of
+from calibrant.training.final_weights import scaled_by
 from calibrant.training.recipe import flatten
 from calibrant.training.settings import check_inputs
 from calibrant.training.summary import CONCURRENT_RUNS
