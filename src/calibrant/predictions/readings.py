@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, did_you_mean, invalid
@@ -285,7 +286,7 @@ class TableReading:
         """Columns of numbers that are named like the classes, if all of them are there."""
         if self.class_names is not None and set(self.class_names) <= set(self.others):
             return {name: name for name in self.class_names}
-        labels = self._labels()
+        labels = self._labels
         if len(labels) < 2 or not labels <= set(self.others):
             return {}
         numbers = [name for name in self.others if self.is_number(name)]
@@ -304,8 +305,9 @@ class TableReading:
             raise _several(self.where, self.header, ways)
         return {name: name for name in classes}
 
+    @cached_property
     def _labels(self) -> set[str]:
-        """The distinct targets as text."""
+        """The distinct targets as text, for which the whole file is read."""
         if "target" not in self.roles:
             return set()
         return {plain_label(label) for label in self.labels_in(self.roles["target"])}
@@ -323,7 +325,7 @@ class TableReading:
 
     def _one_of_two(self, word: str, heading: str, named: str | None = None) -> Layout:
         """One column: the score of one of two classes. `named` is the class in the name of the column."""
-        labels = self._labels()
+        labels = self._labels
         if self.class_names is not None and len(self.class_names) == 2 and labels <= set(self.class_names):
             labels = set(self.class_names)
         positive = self.columns.get("positive", named)
@@ -389,7 +391,7 @@ class TableReading:
         # Beside predictions of two classes, the probability of one of them is as usual as that of the predicted one.
         stated = self.is_answers or heading.lower() == "confidence" or "confidence" in self.columns
         if self.kind not in ("confidence", "score") and not stated:
-            labels = self._labels() | set(map(plain_label, self.labels_in(self.roles["predicted"])))
+            labels = self._labels | set(map(plain_label, self.labels_in(self.roles["predicted"])))
             if len(labels) <= 2:
                 ways = ways or {f"{heading!r} is the probability of the predicted class": "--kind confidence"}
                 ways |= _ways_of_positive(heading, labels)
