@@ -45,7 +45,7 @@ from calibrant.predictions.rows import (
 )
 from calibrant.predictions.table_files import FrameSource, arrow_table, table_writer
 
-_PREFIX = {"logits": "logit_", "probabilities": "probability_"}
+_PREFIX: dict[Kind, str] = {"logits": "logit_", "probabilities": "probability_"}
 
 
 @dataclass(frozen=True)
@@ -583,10 +583,9 @@ class Predictions:
 
     def _save_table(self, path: str | Path, suffix: str) -> None:
         """Write one column per class. The target is the name of the class, or its number if classes have no names."""
-        names = names_or_numbers(self.class_names, self.n_classes)
-        headings = [f"{_PREFIX.get(self.kind)}{name}" for name in names]
-        if self._answers is not None:
-            headings = [self.kind]
+        headings: list[str] = [self.kind]
+        if self.has_all_classes:
+            headings = [f"{_PREFIX[self.kind]}{name}" for name in names_or_numbers(self.class_names, self.n_classes)]
         targets = self._labels(self.targets)
         ids = self.ids
         parts = list(chunks(len(self), len(headings)))
