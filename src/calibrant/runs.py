@@ -118,8 +118,8 @@ class RunFolder(Displayed):
         fitted = {policy.rule.fitted_on} if policy.rule is not None else set()
         if policy.calibrator is not None:
             fitted.add(policy.calibrator.provenance_.fitted_on)
-        own = (self.predictions_path("val"), self.predictions_path("test"))
-        made = {sha256_of(path) for path in own if path.is_file()}
+        paths = (self.predictions_path("val"), self.predictions_path("test"))
+        made = {sha256_of(path) for path in paths if path.is_file()}
         if fitted - made - {None}:
             hint = f"Fit it again (calibrant calibrate {self.path}), or move it away."
             got = "one fitted on other predictions, perhaps of an earlier training"

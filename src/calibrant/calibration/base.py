@@ -397,8 +397,8 @@ def _blocks(matrix: Matrix) -> list[slice]:
 
 def _all_kinds(cls: type[Any]) -> list[type[Any]]:
     # A calibrator has a name of its own; what several of them share has none.
-    found = [cls] if "method" in vars(cls) else []
-    return found + [kind for child in cls.__subclasses__() for kind in _all_kinds(child)]
+    kinds = [cls] if "method" in vars(cls) else []
+    return kinds + [kind for child in cls.__subclasses__() for kind in _all_kinds(child)]
 
 
 # -- checks of arrays --------------------------------------------------------------------------------------------------
@@ -439,8 +439,9 @@ def check_fit(logits: Any, targets: Any, weights: Any = None) -> tuple[Matrix, I
     elif targets is None:
         raise invalid("targets", "be given with an array of logits", "none")
     matrix = check_logits(logits)
-    found = labels("targets", as_array("targets", targets), rows=len(matrix), n_classes=matrix.shape[1])
-    classes, case_weights = found.astype(np.int64), np.ones(len(matrix))
+    classes = labels("targets", as_array("targets", targets), rows=len(matrix), n_classes=matrix.shape[1])
+    classes = classes.astype(np.int64)
+    case_weights = np.ones(len(matrix))
     if weights is not None:
         values = as_array("weights", weights)
         fine = values.shape == classes.shape and values.dtype.kind in "iuf" and np.isfinite(values).all()

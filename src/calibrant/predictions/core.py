@@ -432,9 +432,9 @@ class Predictions:
 
     def recoded(self, class_names: Sequence[str]) -> Self:
         """For a class and a score: the same rows with classes in the order of these names; others come after them."""
-        own = names_or_numbers(self.class_names, self.n_classes)
-        names = (*class_names, *(name for name in own if name not in class_names))
-        places = np.asarray([names.index(name) for name in own])
+        old_names = names_or_numbers(self.class_names, self.n_classes)
+        names = (*class_names, *(name for name in old_names if name not in class_names))
+        places = np.asarray([names.index(name) for name in old_names])
         answers, targets = places[self.predicted], places[self._targets]
         return self._with(_answers=answers, _targets=targets, n_classes=len(names), class_names=names)
 

@@ -286,12 +286,12 @@ def check_rows(scores: "NDArray[Any] | OnDisk", targets: NDArray[np.int64], kind
     parts = chunks(n_rows, n_classes)
     if kind == "probabilities" and n_classes > FEW_CLASSES:
         parts = _slices(n_rows, CHUNK_ENTRIES // n_classes)
-    found = map_in_threads(one, list(parts), n_rows * n_classes)
+    checked_parts = map_in_threads(one, list(parts), n_rows * n_classes)
     return Rows(
         kind,
-        np.concatenate([rows.confidence for rows in found], dtype=np.float64),
-        np.concatenate([rows.predicted for rows in found], dtype=np.int64),
-        np.concatenate([rows.of_target for rows in found], dtype=np.float64),
+        np.concatenate([rows.confidence for rows in checked_parts], dtype=np.float64),
+        np.concatenate([rows.predicted for rows in checked_parts], dtype=np.int64),
+        np.concatenate([rows.of_target for rows in checked_parts], dtype=np.float64),
     ).frozen()
 
 
@@ -393,8 +393,8 @@ def _top(chunk: NDArray[Any], columns: NDArray[Any] | None) -> tuple[NDArray[Any
 
 def _pick(chunk: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
     """Return the score of one class in each row."""
-    found: NDArray[Any] = chunk.reshape(-1).take(np.arange(0, chunk.size, chunk.shape[1]) + classes)
-    return found
+    scores: NDArray[Any] = chunk.reshape(-1).take(np.arange(0, chunk.size, chunk.shape[1]) + classes)
+    return scores
 
 
 def _minus_top(chunk: NDArray[Any], top: NDArray[Any]) -> NDArray[np.float64]:

@@ -72,7 +72,7 @@ def judged(entries: Sequence[ReportEntry], *, policy: Policies = None, raw: bool
     return [shown for entry in entries for shown in _shown(entry, policies.get(entry.name), raw)]
 
 
-def _shown(entry: ReportEntry, given: PolicyLike | None, raw: bool) -> list[Shown]:
+def _shown(entry: ReportEntry, passed: PolicyLike | None, raw: bool) -> list[Shown]:
     """The calibrated and the raw scores of one source, the calibrated ones first."""
     scores = entry.predictions
     run = entry.run
@@ -82,8 +82,8 @@ def _shown(entry: ReportEntry, given: PolicyLike | None, raw: bool) -> list[Show
     if run is not None and run.finished:
         notes = [f"Warning: {text}" for text in run.summary.get("warnings", ())]
     policy = None
-    if given is not None:
-        policy = as_policy(given)
+    if passed is not None:
+        policy = as_policy(passed)
     elif run is not None and not raw:
         policy = run.policy()
         if policy is not None:
