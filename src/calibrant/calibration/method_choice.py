@@ -190,8 +190,8 @@ def select_calibrator(
     Args:
         logits: Predictions, or an array of shape (n, K).
         targets: With an array: shape (n,).
-        methods: Names in `METHODS`; None for all but those that have more numbers to learn than there are cases, and
-            with fewer than 300 cases for none and temperature.
+        methods: Names in `METHODS`. None: all but those that have more numbers to learn than there are cases; with
+            fewer than 300 cases none and temperature; for a class and a score those that map one confidence.
         folds: Number of stratified folds.
         seed: Seed of the folds.
         progress: Called before each method with its name, its place from 0 on, and the number of methods.
