@@ -160,7 +160,8 @@ class _AffineScaling(Calibrator):
                 total += mean_nll(scores, *others) * len(scores)
             cv_nll[reg] = total / len(targets)
             # The weakest fits overfit most and take longest: two steps uphill end the search.
-            if list(cv_nll).index(min(cv_nll, key=cv_nll.__getitem__)) < len(cv_nll) - 2:
+            best = min(cv_nll, key=cv_nll.__getitem__)
+            if list(cv_nll).index(best) < len(cv_nll) - 2:
                 break
         return cv_nll
 
