@@ -116,10 +116,11 @@ class Predictions:
     """One name per class, or None."""
     n_classes: int
     """Number of classes K."""
+    has_targets: bool = True
+    """Whether the true classes are known."""
     _scores: NDArray[Any] | OnDisk
     _targets: NDArray[np.int64]
     _answers: NDArray[np.int64] | None = None  # the predicted classes, for a class and a score
-    _unlabelled: bool = False
     _ids: NDArray[Any] | Callable[[], NDArray[Any]] | None
     _extras: Mapping[str, NDArray[Any]]
     origin: Origin = Origin()
@@ -237,7 +238,7 @@ class Predictions:
             raise invalid("predicted and targets", "be names of classes, or class numbers, in both", got)
         answers = as_targets(answers, len(answers), count, names, name="predicted")
         self = cls._make(kind, confidence, labels[-1], ids, names, extras, answers=answers, n_classes=count)
-        self._unlabelled = targets is None
+        self.has_targets = targets is not None
         return self
 
     def _with(self, **changed: Any) -> Self:
@@ -348,14 +349,9 @@ class Predictions:
     @property
     def targets(self) -> NDArray[np.int64]:
         """True classes, shape (n,)."""
-        if self._unlabelled:
+        if not self.has_targets:
             raise InvalidInput("These predictions have no targets. Pass targets to from_confidence.")
         return self._targets
-
-    @property
-    def has_targets(self) -> bool:
-        """Whether the true classes are known."""
-        return not self._unlabelled
 
     @property
     def ids(self) -> NDArray[Any] | None:
