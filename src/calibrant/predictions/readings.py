@@ -200,8 +200,8 @@ class TableReading:
         self.columns = request.columns
         # Those of the user or of a policy. New cases have no labels that would name the classes.
         self.class_names = request.class_names
-        self.is_answers = self.class_names == RIGHT_OR_WRONG  # the policy is for a class and a score
-        if self.is_answers:
+        self.right_or_wrong = self.class_names == RIGHT_OR_WRONG  # the policy is for a class and a score
+        if self.right_or_wrong:
             self.class_names = None
         self.labels_in = labels_in
         self.is_number = is_number
@@ -355,7 +355,7 @@ class TableReading:
         ways = {}
         if len(classes) <= 2:
             ways = _ways_of_positive(heading, classes)
-        for name in self._answers(labels):
+        for name in self._may_be_predicted(labels):
             ways[f"{heading!r} is the score of the class in {name!r}"] = f"--columns {shlex.quote(f'predicted={name}')}"
         if len(ways) > 1:
             return _several(self.where, self.header, ways)
@@ -370,14 +370,14 @@ class TableReading:
             return invalid(f"{self.where}: labels", "be of two classes", f"{min(labels)!r} in every row", hint)
         return invalid(self.where, "have scores for at least two classes", shortened(self.header, 12), hint)
 
-    def _answers(self, labels: set[str]) -> list[str]:
+    def _may_be_predicted(self, labels: set[str]) -> list[str]:
         """Columns that may hold the predicted class: text of which some is a label."""
-        answers = []
+        columns = []
         for name in self.others:
             with suppress(InvalidInput):  # of Parquet: a list, or a missing value
                 if not self.is_number(name) and not labels.isdisjoint(self.labels_in(name)):
-                    answers.append(name)
-        return answers
+                    columns.append(name)
+        return columns
 
     def _class_and_score(self) -> Layout:
         """A predicted class and its score."""
@@ -389,7 +389,7 @@ class TableReading:
             ways[f"{heading!r} is a probability in 0..1"] = "--kind confidence"
             ways[f"{heading!r} is any number that is only ranked"] = "--kind score"
         # Beside predictions of two classes, the probability of one of them is as usual as that of the predicted one.
-        stated = self.is_answers or heading.lower() == "confidence" or "confidence" in self.columns
+        stated = self.right_or_wrong or heading.lower() == "confidence" or "confidence" in self.columns
         if self.kind not in ("confidence", "score") and not stated:
             labels = self._labels | set(map(plain_label, self.labels_in(self.roles["predicted"])))
             if len(labels) <= 2:
