@@ -332,7 +332,7 @@ def _files_of_folder(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a whole file; scores, ids and extras in memory or on disk, where a function reads the ids."""
+    """The content of a whole file. What stays on disk is read when it is used, ids by calling `ids`."""
 
     scores: NDArray[Any] | OnDisk
     targets: NDArray[np.int64]

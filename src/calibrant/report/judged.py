@@ -132,7 +132,7 @@ def _with_policy(entry: ReportEntry, run: RunFolder | None, policy: Policy) -> l
 
 
 def _written_by_run(entry: ReportEntry) -> bool:
-    """Whether the predictions are a file that the run's network wrote: others must not be calibrated twice."""
+    """Whether the predictions are a file that the run's network wrote. Others may be calibrated already."""
     path = entry.predictions.origin.path
     if entry.run is None or path is None:
         return False
