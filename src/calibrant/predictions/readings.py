@@ -143,6 +143,7 @@ def find_roles(
 ) -> dict[str, str]:
     """Find the column of each role: the mapped one, else one with a default name, if it is there."""
     mapped = [column for role, column in columns.items() if role not in ("scores", "positive")]
+    free = [column for column in there if column not in mapped]
     roles: dict[str, str] = {}
     for role, names in default.items():
         if role in columns:
@@ -158,7 +159,6 @@ def find_roles(
                 raise InvalidInput(f"{where}: column {column!r} {fault}. There are: {shortened(there, 12)}.")
             roles[role] = column
             continue
-        free = [column for column in there if column not in mapped]
         present = [name for name in names if name in free]
         if not present:  # Label for label; Y and P may be anything
             present = [column for name in names for column in free if column.lower() == name and len(name) > 1]

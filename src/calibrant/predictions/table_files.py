@@ -211,9 +211,7 @@ class JsonLinesSource(CsvSource):
     """One JSON object per line. The keys of the first object are the columns, and every row must have them."""
 
     def _read_names(self) -> list[str]:
-        for record in self._records():
-            return list(record)
-        return []
+        return list(next(self._records(), {}))
 
     def _records(self) -> Iterator[dict[str, Any]]:
         with reading(self._path), self._path.open("rb") as handle:
