@@ -118,8 +118,8 @@ class RunFolder(Displayed):
         fitted = {policy.rule.fitted_on} if policy.rule is not None else set()
         if policy.calibrator is not None:
             fitted.add(policy.calibrator.provenance_.fitted_on)
-        own = (self.predictions_path("val"), self.predictions_path("test"))
-        made = {sha256_of(path) for path in own if path.is_file()}
+        paths = (self.predictions_path("val"), self.predictions_path("test"))
+        made = {sha256_of(path) for path in paths if path.is_file()}
         if fitted - made - {None}:
             hint = f"Fit it again (calibrant calibrate {self.path}), or move it away."
             got = "one fitted on other predictions, perhaps of an earlier training"
@@ -307,17 +307,17 @@ class PruningAudit(Displayed):
         return share
 
 
-# Type of each array, and the smallest and the largest value; 0: see `load_audit`.
-_ARRAYS: dict[str, tuple[str, int, int]] = {
-    "target": ("i", 0, 0),
-    "left": ("i", -1, 2**31),
-    "score": ("f", -1, 2),
-    "excess": ("f", -1, 2),
-    "predicted": ("i", -1, 0),
-    "count": ("i", 0, 2**31),
-    "kept": ("b", 0, 1),
-    "kept_counts": ("i", 0, 0),
-    "class_sizes": ("i", 0, 0),
+# Type and smallest value of each array.
+_ARRAYS = {
+    "target": ("i", 0),
+    "left": ("i", -1),
+    "score": ("f", -1),
+    "excess": ("f", -1),
+    "predicted": ("i", -1),
+    "count": ("i", 0),
+    "kept": ("b", 0),
+    "kept_counts": ("i", 0),
+    "class_sizes": ("i", 0),
 }
 
 
@@ -340,18 +340,18 @@ def load_audit(path: str | Path) -> PruningAudit:
     check_json(_AuditHeader, header, str(path))
     samples, n_classes = arrays["target"].size, arrays["class_sizes"].size
     epochs = len(np.atleast_1d(arrays["kept_counts"]))
-    limits = {"target": n_classes - 1, "predicted": n_classes - 1}
-    limits |= {"kept_counts": samples, "class_sizes": samples}
-    for name, (kind, least, most) in _ARRAYS.items():
+    largest = {"target": n_classes - 1, "predicted": n_classes - 1, "kept_counts": samples, "class_sizes": samples}
+    largest |= {"left": 2**31, "count": 2**31, "score": 2, "excess": 2, "kept": 1}
+    for name, (kind, least) in _ARRAYS.items():
         array = arrays[name]
         shape = {"class_sizes": (n_classes,), "kept_counts": (epochs, n_classes)}.get(name, (samples,))
         if array.dtype.kind != kind or array.shape != shape:
             rule = f"be of kind {kind!r} and shape {shape}"
             raise invalid(f"{name} in {path}", rule, f"{array.dtype.kind!r} and {array.shape}")
-        largest = limits.get(name, most)
         # Written so that NaN is refused too.
-        if not ((array >= least) & (array <= largest)).all():
-            raise invalid(f"{name} in {path}", f"lie in {least}..{largest}", "something else", "The file is damaged.")
+        if not ((array >= least) & (array <= largest[name])).all():
+            rule = f"lie in {least}..{largest[name]}"
+            raise invalid(f"{name} in {path}", rule, "something else", "The file is damaged.")
     return PruningAudit(**arrays, settings=header["settings"])
 
 

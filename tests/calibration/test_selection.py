@@ -6,6 +6,7 @@ import pytest
 from calibrant.calibration import METHODS, TemperatureScaling, make_calibrator, select_calibrator
 from calibrant.calibration.method_choice import cross_validated_nll
 from calibrant.errors import CalibrantWarning, InvalidInput
+from calibrant.predictions import Predictions
 
 QUICK = ("none", "temperature", "histogram", "isotonic-top")
 
@@ -27,6 +28,19 @@ def test_the_simplest_method_within_a_standard_error_is_chosen(draw, seed):
     close = {each.name for each in found.candidates if each.behind <= each.standard_error}
     assert found.name == next(name for name in ("none", "temperature", "isotonic") if name in close)
     assert ("is simpler" in found.reason) == (found.name != found.candidates[0].name)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_one_score_platt_scaling_is_simpler_than_beta(seed):
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=400)
+    right = rng.random(400) < 1 / (1 + np.exp(-2.0 * scores - 1.5))
+    cases = Predictions.from_confidence(np.ones(400, int), scores, right.astype(int), kind="score")
+    found = select_calibrator(cases)
+    close = {each.name for each in found.candidates if each.behind <= each.standard_error}
+    order = ("none", "temperature", "platt", "beta", "histogram", "isotonic")
+    assert {each.name for each in found.candidates} == set(order)
+    assert found.name == next(name for name in order if name in close)
 
 
 @pytest.mark.parametrize("seed", range(4))

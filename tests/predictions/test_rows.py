@@ -7,7 +7,7 @@ import pytest
 
 from calibrant.errors import InvalidInput
 from calibrant.predictions import rows as module
-from calibrant.predictions.rows import ENTRIES_PER_THREAD, FEW_CLASSES, check_rows, share
+from calibrant.predictions.rows import ENTRIES_PER_THREAD, FEW_CLASSES, check_rows, map_in_threads
 
 LAYOUTS = {
     "by rows": np.ascontiguousarray,
@@ -106,7 +106,7 @@ def test_every_part_is_done_once_by_no_more_threads_than_pay(allow, monkeypatch,
     asked, done = [], []
     pool = module.ThreadPoolExecutor
     monkeypatch.setattr(module, "ThreadPoolExecutor", lambda number: asked.append(number) or pool(number))
-    share(lambda part: done.append(part.start), parts_of(count), count * ENTRIES_PER_THREAD // 8)
+    map_in_threads(lambda part: done.append(part.start), parts_of(count), count * ENTRIES_PER_THREAD // 8)
     assert sorted(done) == [10 * i for i in range(count)]
     assert asked == ([] if threads is None else [threads])
 
@@ -119,7 +119,7 @@ def test_parts_are_done_at_the_same_time(allow):
         if part.start < 20:
             together.wait()  # passes only if two threads hold the first two parts at once
 
-    share(one, parts_of(16), 2 * ENTRIES_PER_THREAD)
+    map_in_threads(one, parts_of(16), 2 * ENTRIES_PER_THREAD)
 
 
 def test_the_first_refusal_in_order_wins_though_it_came_last(allow):
@@ -135,7 +135,7 @@ def test_the_first_refusal_in_order_wins_though_it_came_last(allow):
             raise InvalidInput("row 50")
 
     with pytest.raises(InvalidInput, match="row 0"):
-        share(one, parts_of(16), 2 * ENTRIES_PER_THREAD)
+        map_in_threads(one, parts_of(16), 2 * ENTRIES_PER_THREAD)
 
 
 def test_an_error_that_is_no_refusal_is_not_lost(allow):
@@ -146,4 +146,4 @@ def test_an_error_that_is_no_refusal_is_not_lost(allow):
             raise OSError("disk")
 
     with pytest.raises(OSError, match="disk"):
-        share(one, parts_of(16), 2 * ENTRIES_PER_THREAD)
+        map_in_threads(one, parts_of(16), 2 * ENTRIES_PER_THREAD)

@@ -27,7 +27,7 @@ def test_only_columns_with_a_number_are_shown_and_the_best_is_marked():
     assert [cell.best for cell in first] == [False, True, False]
     assert (second[0].best, second[0].verdict) == (True, "better")
     assert second[2].text == "\N{EN DASH}"
-    _, unmarked = comparison(methods, 0.95, same_cases=False)
+    _, unmarked = comparison(methods, 0.95, comparable=False)
     assert not any(cell.best for row in unmarked for cell in row)
 
 

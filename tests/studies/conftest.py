@@ -9,8 +9,9 @@ from calibrant.metrics import evaluate
 from calibrant.predictions import Predictions
 from calibrant.studies import Study, StudySpec
 from calibrant.studies.records import Record as _Record
-from calibrant.studies.records import changes_of, evaluations_of, fit_temperature, scaled_by
+from calibrant.studies.records import changes_of, evaluations_of
 from calibrant.training import paper_recipe, train_or_resume
+from calibrant.training.final_weights import fit_temperature, scaled_by
 
 
 @pytest.fixture(scope="session")

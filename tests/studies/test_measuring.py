@@ -5,8 +5,9 @@ from calibrant import Predictions
 from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import choose_threshold, fit_policy
 from calibrant.studies import summarise
-from calibrant.studies.records import automation, fit_temperature
+from calibrant.studies.records import automation
 from calibrant.studies.result_tables import paper_tables
+from calibrant.training.final_weights import fit_temperature
 
 
 def drawn(rows, *, seed, sharpness=1.0):

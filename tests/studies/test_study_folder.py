@@ -157,7 +157,7 @@ def test_own_code_that_is_edited_while_a_study_runs_stops_its_later_runs(tmp_pat
     own_module("my_loss", "from calibrant.losses import CrossEntropy as f\n")
     study = Study(tmp_path / "s", StudySpec(methods=("my_loss:f",), recipe={"epochs": 1}))
     (planned,) = study.runs
-    task = study._task(planned, None)
+    task = study._task(planned, None, {})
     own_module("my_loss", "from calibrant.losses import Brier as f\n")
     with pytest.raises(InvalidInput, match="your own my_loss must be the file with SHA-256"):
         train_or_resume(Recipe.load(task.arguments[1]), study.folder(planned))

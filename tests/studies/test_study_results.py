@@ -4,9 +4,10 @@ import pytest
 from calibrant import compare
 from calibrant.errors import InvalidInput
 from calibrant.studies import referee
-from calibrant.studies.records import scaled_by, without_scaled
+from calibrant.studies.records import without_scaled
 from calibrant.studies.study_results import estimate, summarise
 from calibrant.training import Run
+from calibrant.training.final_weights import scaled_by
 
 
 def test_mean_and_sample_deviation_over_seeds():

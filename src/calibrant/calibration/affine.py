@@ -160,7 +160,8 @@ class _AffineScaling(Calibrator):
                 total += mean_nll(scores, *others) * len(scores)
             cv_nll[reg] = total / len(targets)
             # The weakest fits overfit most and take longest: two steps uphill end the search.
-            if list(cv_nll).index(min(cv_nll, key=cv_nll.__getitem__)) < len(cv_nll) - 2:
+            best = min(cv_nll, key=cv_nll.__getitem__)
+            if list(cv_nll).index(best) < len(cv_nll) - 2:
                 break
         return cv_nll
 
@@ -306,15 +307,15 @@ class _Objective:
         self.penalty = np.concatenate([weights / self.unit**2, np.full(self.count, 2.0 * reg_mu / self.count)])
         if len(start) <= _MOST_FOR_NEWTON:
             options: dict[str, Any] = {"gtol": tolerance, "maxiter": _MAX_ITERATIONS, "initial_trust_radius": 10.0}
-            found = minimize(self.value, start, jac=True, hess=self.hessian, method="trust-exact", options=options)
+            result = minimize(self.value, start, jac=True, hess=self.hessian, method="trust-exact", options=options)
         else:
             options = {"maxiter": _MAX_ITERATIONS, "maxfun": 2 * _MAX_ITERATIONS, "ftol": 1e-13, "gtol": 1e-7}
-            found = minimize(self.value, start, jac=True, method="L-BFGS-B", options={**options, "maxcor": 20})
-        weight, bias = self._split(found.x)
+            result = minimize(self.value, start, jac=True, method="L-BFGS-B", options={**options, "maxcor": 20})
+        weight, bias = self._split(result.x)
         # A search that stalls at rounding level is an optimum, too, so the gradient decides. With a strong penalty the
         # rounding of a weight makes it large.
-        converged = bool(np.abs(found.jac).max() <= _FLAT * max(1.0, float(self.penalty.max())))
-        return _Solution(found.x, weight / self.unit, bias, converged, int(found.nit))
+        converged = bool(np.abs(result.jac).max() <= _FLAT * max(1.0, float(self.penalty.max())))
+        return _Solution(result.x, weight / self.unit, bias, converged, int(result.nit))
 
     def value(self, x: Floats) -> tuple[float, Floats]:
         """Value and gradient."""

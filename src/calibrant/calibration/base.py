@@ -308,9 +308,7 @@ class Calibrator(Saved):
             return log_softmax(logits)
         return np.asarray(self._formula(NUMPY, logits.astype(np.float64)))
 
-    def _mean_nll(self, logits: Matrix, targets: Integers, weights: Floats | None = None) -> float:
-        if weights is None:
-            weights = np.ones(len(targets))
+    def _mean_nll(self, logits: Matrix, targets: Integers, weights: Floats) -> float:
         total = 0.0
         for rows in _blocks(logits):
             total += mean_nll(self._block(logits[rows]), targets[rows], weights[rows]) * len(targets[rows])
@@ -399,8 +397,8 @@ def _blocks(matrix: Matrix) -> list[slice]:
 
 def _all_kinds(cls: type[Any]) -> list[type[Any]]:
     # A calibrator has a name of its own; what several of them share has none.
-    found = [cls] if "method" in vars(cls) else []
-    return found + [kind for child in cls.__subclasses__() for kind in _all_kinds(child)]
+    kinds = [cls] if "method" in vars(cls) else []
+    return kinds + [kind for child in cls.__subclasses__() for kind in _all_kinds(child)]
 
 
 # -- checks of arrays --------------------------------------------------------------------------------------------------
@@ -441,8 +439,9 @@ def check_fit(logits: Any, targets: Any, weights: Any = None) -> tuple[Matrix, I
     elif targets is None:
         raise invalid("targets", "be given with an array of logits", "none")
     matrix = check_logits(logits)
-    found = labels("targets", as_array("targets", targets), rows=len(matrix), n_classes=matrix.shape[1])
-    classes, case_weights = found.astype(np.int64), np.ones(len(matrix))
+    classes = labels("targets", as_array("targets", targets), rows=len(matrix), n_classes=matrix.shape[1])
+    classes = classes.astype(np.int64)
+    case_weights = np.ones(len(matrix))
     if weights is not None:
         values = as_array("weights", weights)
         fine = values.shape == classes.shape and values.dtype.kind in "iuf" and np.isfinite(values).all()

@@ -228,11 +228,11 @@ class BetaCalibration(Calibrator):
             if not hit.any() or logs[hit, k].min() > logs[~hit, k].max():
                 separated.append(k)
                 continue
-            found = _fit_one(logs[:, k], -rest[:, k], hit.astype(np.float64), weights)
-            self.maps_[row] = found.x
-            iterations = max(iterations, int(found.nit))
-            at_bound |= bool((found.x[:2] >= _LARGEST_SLOPE).any())
-            if not found.success:
+            result = _fit_one(logs[:, k], -rest[:, k], hit.astype(np.float64), weights)
+            self.maps_[row] = result.x
+            iterations = max(iterations, int(result.nit))
+            at_bound |= bool((result.x[:2] >= _LARGEST_SLOPE).any())
+            if not result.success:
                 stuck.append(k)
         notes = []
         if separated:
@@ -288,11 +288,11 @@ class PlattScaling(Calibrator):
         loss = partial(_log_loss, scaled, hit, weights)
         # No steeper than what two neighbouring cases can tell: separable cases have no optimum.
         bounds = [(0.0, _LARGEST_SLOPE), (-_LARGEST_SLOPE, _LARGEST_SLOPE)]
-        found = minimize(loss, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-15})
-        self.slope_ = float(found.x[0]) / spread
-        self.shift_ = float(found.x[1]) - self.slope_ * float(centre)
-        at_bound = bool(np.abs(found.x).max() >= _LARGEST_SLOPE)
-        return Progress(bool(found.success), at_bound, int(found.nit))
+        result = minimize(loss, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-15})
+        self.slope_ = float(result.x[0]) / spread
+        self.shift_ = float(result.x[1]) - self.slope_ * float(centre)
+        at_bound = bool(np.abs(result.x).max() >= _LARGEST_SLOPE)
+        return Progress(bool(result.success), at_bound, int(result.nit))
 
     def _formula(self, operations: Operations, logits: Any) -> Any:
         difference = operations.columns(logits, [1]) - operations.columns(logits, [0])
@@ -327,9 +327,9 @@ def _fit_one(log_p: Floats, minus_log_rest: Floats, hit: Floats, weights: Floats
     high = np.array([_LARGEST_SLOPE * scale[0], _LARGEST_SLOPE * scale[1], np.inf])
     start = scale * [1.0, 1.0, 0.0]  # the identity: slopes of 1, no shift
     options = {"maxiter": 2000, "ftol": 1e-15, "gtol": 1e-9}
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=Bounds(low, high), options=options)
+    result = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=Bounds(low, high), options=options)
     # Rounding can end the search at the optimum. At a bound only a gradient that points inside counts.
-    step = np.clip(found.x - found.jac, low, high) - found.x
-    found.success = found.success or np.abs(step).max() <= 1e-4
-    found.x = found.x / scale
-    return found
+    step = np.clip(result.x - result.jac, low, high) - result.x
+    result.success = result.success or np.abs(step).max() <= 1e-4
+    result.x = result.x / scale
+    return result

@@ -35,7 +35,7 @@ def log_softmax(logits: Matrix) -> Floats:
     return shifted
 
 
-def mean_nll(log_probabilities: Floats, targets: Integers, weights: Floats | float = 1.0) -> float:
+def mean_nll(log_probabilities: Floats, targets: Integers, weights: Floats) -> float:
     """Mean negative log-likelihood of the targets; the weights of the cases have a mean of 1."""
     of_targets = np.take_along_axis(log_probabilities, targets[:, None], axis=1)[:, 0]
     return float(-(weights * of_targets).mean())

@@ -3,13 +3,12 @@
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrant.calibration.operations import Floats
 from calibrant.checks import as_array
 from calibrant.errors import invalid
 from calibrant.predictions import Predictions
 
-Floats = NDArray[np.float64]
 _TOLERANCE, _ROUNDS = 1e-10, 100_000
 
 

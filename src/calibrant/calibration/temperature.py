@@ -162,10 +162,10 @@ class ScalingProblem:
     logits: Matrix
     largest: Matrix
     target: Floats
-    weights: Floats | None = None
+    weights: Floats
 
     @classmethod
-    def build(cls, logits: Matrix, targets: Integers, weights: Floats | None = None) -> "ScalingProblem":
+    def build(cls, logits: Matrix, targets: Integers, weights: Floats) -> "ScalingProblem":
         """Refer each row to its largest logit."""
         largest = logits.max(axis=1, keepdims=True)
         target = np.take_along_axis(logits, targets[:, None], axis=1).astype(np.float64) - largest
@@ -178,8 +178,7 @@ class ScalingProblem:
     def pilot(self) -> "ScalingProblem":
         """Every n-th case: a start for Newton's method that costs next to nothing."""
         step = max(1, len(self.target) // PILOT)
-        weights = None if self.weights is None else self.weights[::step]
-        pilot = ScalingProblem(self.logits[::step], self.largest[::step], self.target[::step], weights)
+        pilot = ScalingProblem(self.logits[::step], self.largest[::step], self.target[::step], self.weights[::step])
         if pilot.is_separable():
             return self
         return pilot
@@ -188,11 +187,11 @@ class ScalingProblem:
         """First and second derivative of the mean NLL in the inverse temperature, in blocks that stay in the cache."""
         slope = curvature = 0.0
         classes = self.logits.shape[1]
-        shifted, weights = np.empty((_ROWS, classes)), np.empty((_ROWS, classes))
+        shifted, powers = np.empty((_ROWS, classes)), np.empty((_ROWS, classes))
         for start in range(0, len(self.logits), _ROWS):
             rows = slice(start, start + _ROWS)
             block = self.logits[rows]
-            z, e = shifted[: len(block)], weights[: len(block)]
+            z, e = shifted[: len(block)], powers[: len(block)]
             np.subtract(block, self.largest[rows], out=z, dtype=np.float64)
             np.multiply(z, inverse, out=e)
             np.exp(e, out=e)
@@ -200,18 +199,15 @@ class ScalingProblem:
             e *= z
             mean = e.sum(axis=1) / total
             square = np.einsum("ij,ij->i", e, z) / total
-            slopes, curvatures = mean - self.target[rows], square - mean * mean
-            if self.weights is not None:
-                slopes *= self.weights[rows]
-                curvatures *= self.weights[rows]
-            slope += float(slopes.sum())
-            curvature += float(curvatures.sum())
+            slope += float((self.weights[rows] * (mean - self.target[rows])).sum())
+            curvature += float((self.weights[rows] * (square - mean * mean)).sum())
         return slope / len(self.target), curvature / len(self.target)
 
 
 def softening(logits: Matrix, targets: Integers) -> float:
     """1 / T for the T of at least 1 with the smallest NLL; separable cases would want T = 0."""
-    return _minimise(ScalingProblem.build(logits, targets).derivatives, 1.0, 1e-12, 1.0)[0]
+    problem = ScalingProblem.build(logits, targets, np.ones(len(targets)))
+    return _minimise(problem.derivatives, 1.0, 1e-12, 1.0)[0]
 
 
 def _minimise(

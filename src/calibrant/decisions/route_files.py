@@ -76,7 +76,7 @@ def route_file(
     wanted = list(keep)
     if rule.group_thresholds is not None and rule.groups is not None:
         wanted.append(rule.groups)
-    if policy.shortlist is not None and opened.answers is not None:
+    if policy.shortlist is not None and not opened.has_all_classes:
         wanted += [column for pair in candidate_columns(opened.extras) for column in pair]
     names: NDArray[Any] = np.array(names_or_numbers(opened.class_names, opened.n_classes), dtype=object)
     cases = automated = unknown = 0
@@ -162,7 +162,7 @@ def _open(
     """Predictions with the classes of the policy in their order; refused if they do not fit it."""
     opened = scan(source, kind=kind, columns=columns, known_classes=policy.class_names)
     rule = policy.routing
-    if opened.answers is None:
+    if opened.has_all_classes:
         rule.check_classes(opened.n_classes)
     if rule.group_thresholds is not None and rule.groups not in opened.extras:
         raise invalid(opened.where, f"have the column {rule.groups!r}, which decides the threshold", "none")
@@ -175,7 +175,7 @@ def _open(
         path = Path(source)
         policy.refuse_calibrated(Origin(path, calibrated_by=calibrated_by(path)))
         policy.calibrator.refuse_other_kind(opened.kind)
-    if opened.answers is not None:
+    if not opened.has_all_classes:
         return opened
     # Columns may stand in any order; names decide.
     return opened.with_class_names(names_or_numbers(policy.class_names, policy.n_classes))

@@ -284,7 +284,7 @@ class RoutingRule(Part):
 
         `precision` is given if they are held as a wider type; `first` is the number of the first row, for messages.
         """
-        values, own_precision = as_scores(kind, scores, kind)
+        values, own_precision = as_scores(scores, kind)
         precision = precision or own_precision
         tolerance = None
         if kind != "logits":

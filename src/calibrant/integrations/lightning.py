@@ -118,35 +118,30 @@ class PruningCallback(pl.Callback):
 
 def _tensors(outputs: Any, step: str, *names: str) -> list[Tensor]:
     """Entries of what a step of the user's module returned."""
-    found: object = type(outputs).__name__
+    got: object = type(outputs).__name__
     if isinstance(outputs, Mapping):
         if all(isinstance(outputs.get(name), Tensor) for name in names):
             return [outputs[name].detach() for name in names]
-        found = sorted(outputs)
-    raise invalid(step, f"return a dictionary with the tensors {' and '.join(map(repr, names))}", found)
+        got = sorted(outputs)
+    raise invalid(step, f"return a dictionary with the tensors {' and '.join(map(repr, names))}", got)
 
 
 def _pruned_loader(loaders: Any, pruner: ConfidencePruner) -> DataLoader[Any]:
     """The training loader, or the one of several, whose sampler is the pruner's."""
     samplers = []
     for loader in _flat(loaders):
-        for sampler in _samplers(loader):
+        for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
             if isinstance(sampler, KeptSampler) and sampler.pruner is pruner:
                 return loader
             samplers.append(type(sampler).__name__)
     hint = "Give loader and callback the same pruner. On several processes set Trainer(use_distributed_sampler=False)."
-    found = ", ".join(dict.fromkeys(samplers)) or "no DataLoader"
-    raise invalid("the training loader", "have the sampler pruner.sampler()", found, hint)
+    got = ", ".join(dict.fromkeys(samplers)) or "no DataLoader"
+    raise invalid("the training loader", "have the sampler pruner.sampler()", got, hint)
 
 
 def _flat(loaders: Any) -> list[DataLoader[Any]]:
     """The loaders in whatever lists and dictionaries the user gave."""
     return [loader for loader in tree_leaves(loaders) if isinstance(loader, DataLoader)]
-
-
-def _samplers(loader: DataLoader[Any]) -> list[Any]:
-    """The loader's sampler, and the one of its batch sampler."""
-    return [loader.sampler, getattr(loader.batch_sampler, "sampler", None)]
 
 
 class CalibrationCallback(pl.Callback):

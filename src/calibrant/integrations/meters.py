@@ -94,16 +94,16 @@ class Meter(Metric):
         _check_form(scores, targets, self.kind)
         if scores.requires_grad:
             scores = scores.detach()
-        own = self._check_weights(weights, targets)
+        row_weights = self._check_weights(weights, targets)
         if scores.device.type == "cpu":
             # In NumPy: each step on a small batch costs a fraction of what it costs in torch.
-            self._add_host_batch(_read_host_batch(scores, targets, own, self.kind))
+            self._add_host_batch(_read_host_batch(scores, targets, row_weights, self.kind))
             return
         bad = bad_rows(scores, targets, self.kind)
-        if own is not None:
-            bad = bad | ~_fine_weights(own)
+        if row_weights is not None:
+            bad = bad | ~_fine_weights(row_weights)
         self.refused += bad.sum()
-        self._add_batch(scores, targets, own)
+        self._add_batch(scores, targets, row_weights)
 
     def _check_weights(self, weights: Tensor | None, targets: Tensor) -> Tensor | None:
         """Weights in float64; checks what is known without waiting for the device."""
@@ -317,8 +317,8 @@ class ConfidentSetMeter(CalibrationError):
         self.rows += _size(targets, weights)
         inside = confidence >= torch.full_like(confidence, self.threshold)
         if weights is not None:
-            own = torch.where(inside, weights, 0.0)
-            self._add_bins(*accumulate_bins(confidence, correct, self.n_bins, own))
+            inside_weights = torch.where(inside, weights, 0.0)
+            self._add_bins(*accumulate_bins(confidence, correct, self.n_bins, inside_weights))
             return
         # A fixed shape: rows outside the set go into the first bin with confidence 0, and out of its count again.
         kept = torch.where(inside, confidence, 0)

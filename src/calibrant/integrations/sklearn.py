@@ -99,11 +99,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Calibrated probabilities, shape (n, K), columns in the order of `classes_`."""
         check_is_fitted(self, "calibrator_")
-        found = []
+        calibrated = []
         for estimator in self.estimators_:
             outputs, kind = _outputs(estimator, X, self.classes_)
-            found.append(self.calibrator_.transform(_logits(outputs, kind, self.smallest_)))
-        probabilities: NDArray[np.float64] = np.mean(found, axis=0)
+            calibrated.append(self.calibrator_.transform(_logits(outputs, kind, self.smallest_)))
+        probabilities: NDArray[np.float64] = np.mean(calibrated, axis=0)
         return probabilities
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -233,16 +233,16 @@ def _outputs(estimator: Any, X: Any, classes: NDArray[Any]) -> tuple[NDArray[np.
     """What the estimator says, shape (n, K): its decision function if it has one, else its probabilities."""
     kind: Kind = "logits"
     if hasattr(estimator, "decision_function"):
-        found = np.asarray(estimator.decision_function(X), dtype=np.float64)
-        if found.ndim == 1:
-            found = np.stack([np.zeros_like(found), found], axis=1)
+        scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
+        if scores.ndim == 1:
+            scores = np.stack([np.zeros_like(scores), scores], axis=1)
     elif hasattr(estimator, "predict_proba"):
-        kind, found = "probabilities", np.asarray(estimator.predict_proba(X), dtype=np.float64)
+        kind, scores = "probabilities", np.asarray(estimator.predict_proba(X), dtype=np.float64)
     else:
         raise invalid("estimator", "have predict_proba or decision_function", type(estimator).__name__)
     n_classes = len(estimator.classes_)
-    if found.shape[1] != n_classes or (n_classes > 2 and _by_pairs(estimator)):
-        got = f"{found.shape[1]} columns for {n_classes} classes"
+    if scores.shape[1] != n_classes or (n_classes > 2 and _by_pairs(estimator)):
+        got = f"{scores.shape[1]} columns for {n_classes} classes"
         raise invalid("estimator", "say one number per class", got, "Set decision_function_shape='ovr'.")
     unknown = ~np.isin(estimator.classes_, classes)
     if unknown.any():
@@ -250,8 +250,8 @@ def _outputs(estimator: Any, X: Any, classes: NDArray[Any]) -> tuple[NDArray[np.
         raise invalid("y", "hold every class that the fitted estimator knows", f"no {label}", "Use cv='prefit'.")
     columns = np.searchsorted(classes, estimator.classes_)
     # A model whose fold lacks a class says nothing about it: as little as about the least likely of the others.
-    outputs = np.repeat(found.min(axis=1, keepdims=True), len(classes), axis=1)
-    outputs[:, columns] = found
+    outputs = np.repeat(scores.min(axis=1, keepdims=True), len(classes), axis=1)
+    outputs[:, columns] = scores
     return outputs, kind
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.checks import whole
 from calibrant.predictions import Predictions
-from calibrant.predictions.rows import Precision, share
+from calibrant.predictions.rows import Precision, map_in_threads
 from calibrant.tables import ShownFields
 
 Floats = NDArray[np.float64]
@@ -163,7 +163,8 @@ def sum_bins(
 
     parts = [slice(start, start + _SWEEP) for start in range(0, max(len(confidence), 1), _SWEEP)]
     # Added in the order of the rows, whichever thread was first: the same bits on every run.
-    totals: list[Any] = [reduce(np.add, terms) for terms in zip(*share(sums, parts, 4 * len(confidence)), strict=True)]
+    of_parts = map_in_threads(sums, parts, 4 * len(confidence))
+    totals: list[Any] = [reduce(np.add, terms) for terms in zip(*of_parts, strict=True)]
     count, confidence_sum, *square_sum = (total[::2] + total[1::2] for total in totals)
     return Bins(edges, count, confidence_sum, totals[0][1::2], *square_sum)
 

@@ -1,8 +1,9 @@
 """What belongs to scores: targets, ids, class names and other columns; and the files that hold them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -338,7 +339,7 @@ class RawBlock:
     scores: NDArray[Any] | None = None
 
 
-class PredictionSource(Protocol):
+class PredictionSource(ABC):
     """A file of one format. Each call of `read` opens it again."""
 
     where: str  # the file, for messages
@@ -351,9 +352,11 @@ class PredictionSource(Protocol):
     stored: int  # bytes of the file
     unfolded: int  # bytes that the content takes in memory, as far as the file declares it
 
+    @abstractmethod
     def read(self, names: Sequence[str], *, scores: bool = False) -> Iterator[RawBlock]:
         """Yield the rows in order, block by block, with the columns of these names."""
 
+    @abstractmethod
     def labels_in(self, column: str) -> set[str]:
         """Return the distinct values of a column as text."""
 

@@ -51,7 +51,7 @@ from calibrant.predictions.table_files import FrameSource, arrow_table, table_wr
 # Fewer rows than this can all be wrong, and so many standard errors below chance are no chance.
 _FEWEST_TO_DOUBT = 30
 _STANDARD_ERRORS = 5.0
-_PREFIX = {"logits": "logit_", "probabilities": "probability_"}
+_PREFIX: dict[Kind, str] = {"logits": "logit_", "probabilities": "probability_"}
 
 
 @dataclass(frozen=True)
@@ -120,12 +120,14 @@ class Predictions:
     """Type of the scores as they were passed."""
     class_names: tuple[str, ...] | None
     """One name per class, or None."""
+    n_classes: int
+    """Number of classes K."""
+    has_targets: bool = True
+    """Whether the true classes are known."""
     _scores: NDArray[Any] | OnDisk
     _targets: NDArray[np.int64]
     _answers: NDArray[np.int64] | None = None  # the predicted classes, for a class and a score
-    _unlabelled: bool = False
     _ids: NDArray[Any] | Callable[[], NDArray[Any]] | None
-    _n_answers: int
     _extras: Mapping[str, NDArray[Any]]
     origin: Origin = Origin()
     """The file that these rows come from, as far as it is known."""
@@ -241,8 +243,8 @@ class Predictions:
             got = " and ".join(f"dtype {column.dtype}" for column in labels)
             raise invalid("predicted and targets", "be names of classes, or class numbers, in both", got)
         answers = as_targets(answers, len(answers), count, names, name="predicted")
-        self = cls._make(kind, confidence, labels[-1], ids, names, extras, answers=answers, n_answers=count)
-        self._unlabelled = targets is None
+        self = cls._make(kind, confidence, labels[-1], ids, names, extras, answers=answers, n_classes=count)
+        self.has_targets = targets is not None
         return self
 
     def _with(self, **changed: Any) -> Self:
@@ -278,30 +280,31 @@ class Predictions:
         *,
         precision: Precision | None = None,
         answers: NDArray[np.int64] | None = None,
-        n_answers: int = 0,
+        n_classes: int = 0,
     ) -> Self:
         """Check all parts and put them together.
 
-        Pass `precision` if it is not that of the scores. `answers` are the predicted classes, for a class and a score.
+        Pass `precision` if it is not that of the scores, and for a class and a score `answers`, the predicted classes,
+        with the number of classes.
         """
         if answers is None:
-            values, own_precision = as_scores(kind, scores, kind)
-            classes = values.shape[1]
+            values, own_precision = as_scores(scores, kind)
+            n_classes = values.shape[1]
         else:
             top, own_precision = as_top_scores(scores, kind, len(answers))
-            values, classes = top[:, None], n_answers
-        rows, names = len(values), as_class_names(class_names, classes)
+            values = top[:, None]
+        rows, names = len(values), as_class_names(class_names, n_classes)
         values = columns_in_order(values, scores, names)
         self = cls._of(
             kind=kind,
             precision=precision or own_precision,
             class_names=names,
+            n_classes=n_classes,
             _scores=values,
-            _targets=as_targets(targets, rows, classes, names),
+            _targets=as_targets(targets, rows, n_classes, names),
             _ids=as_ids(ids, rows),
             _extras=as_extras(extras, rows),
             _answers=answers,
-            _n_answers=n_answers,
         )
         _ = self._rows  # reads the scores, which checks their values
         if kind == "logits":
@@ -351,23 +354,11 @@ class Predictions:
         return view
 
     @property
-    def n_classes(self) -> int:
-        """Number of classes K."""
-        if self._answers is not None:
-            return self._n_answers
-        return int(self._scores.shape[1])
-
-    @property
     def targets(self) -> NDArray[np.int64]:
         """True classes, shape (n,)."""
-        if self._unlabelled:
+        if not self.has_targets:
             raise InvalidInput("These predictions have no targets. Pass targets to from_confidence.")
         return self._targets
-
-    @property
-    def has_targets(self) -> bool:
-        """Whether the true classes are known."""
-        return not self._unlabelled
 
     @property
     def ids(self) -> NDArray[Any] | None:
@@ -440,15 +431,15 @@ class Predictions:
         targets = right
         if self.has_targets:
             targets = self.correct.astype(np.int64)
-        return self._with(_answers=right, _targets=targets, _n_answers=2, class_names=RIGHT_OR_WRONG)
+        return self._with(_answers=right, _targets=targets, n_classes=2, class_names=RIGHT_OR_WRONG)
 
     def recoded(self, class_names: Sequence[str]) -> Self:
         """For a class and a score: the same rows with classes in the order of these names; others come after them."""
-        own = names_or_numbers(self.class_names, self.n_classes)
-        names = (*class_names, *(name for name in own if name not in class_names))
-        places = np.asarray([names.index(name) for name in own])
+        old_names = names_or_numbers(self.class_names, self.n_classes)
+        names = (*class_names, *(name for name in old_names if name not in class_names))
+        places = np.asarray([names.index(name) for name in old_names])
         answers, targets = places[self.predicted], places[self._targets]
-        return self._with(_answers=answers, _targets=targets, _n_answers=len(names), class_names=names)
+        return self._with(_answers=answers, _targets=targets, n_classes=len(names), class_names=names)
 
     def with_confidence(self, confidence: Any) -> Self:
         """Return the same rows with other confidences of the predicted classes."""
@@ -595,10 +586,9 @@ class Predictions:
 
     def _save_table(self, path: str | Path, suffix: str) -> None:
         """Write one column per class. The target is the name of the class, or its number if classes have no names."""
-        names = names_or_numbers(self.class_names, self.n_classes)
-        headings = [f"{_PREFIX.get(self.kind)}{name}" for name in names]
-        if self._answers is not None:
-            headings = [self.kind]
+        headings: list[str] = [self.kind]
+        if self.has_all_classes:
+            headings = [f"{_PREFIX[self.kind]}{name}" for name in names_or_numbers(self.class_names, self.n_classes)]
         targets = self._labels(self.targets)
         ids = self.ids
         parts = list(chunks(len(self), len(headings)))
@@ -668,14 +658,21 @@ class Predictions:
         content = load_content(opened, mmap=mmap)
         scores = content.scores
         if isinstance(scores, OnDisk):
-            names = {"kind": opened.kind, "precision": opened.precision, "class_names": opened.class_names}
-            beside = {"_targets": content.targets, "_ids": content.ids, "_extras": content.extras}
-            return cls._of(**names, **beside, _scores=scores)
+            return cls._of(
+                kind=opened.kind,
+                precision=opened.precision,
+                class_names=opened.class_names,
+                n_classes=opened.n_classes,
+                _scores=scores,
+                _targets=content.targets,
+                _ids=content.ids,
+                _extras=content.extras,
+            )
         rest = content.targets, content.ids, opened.class_names, content.extras
         if content.predicted is None:
             self = cls._make(opened.kind, scores, *rest, precision=opened.precision)
         else:
-            self = cls._make(opened.kind, scores[:, 0], *rest, answers=content.predicted, n_answers=opened.n_classes)
+            self = cls._make(opened.kind, scores[:, 0], *rest, answers=content.predicted, n_classes=opened.n_classes)
         self._warn_if_classes_differ(opened.where)
         return self
 
@@ -753,16 +750,21 @@ def as_predictions(
             raise invalid("targets and kind", "be left out with Predictions, which hold them", "both")
         return predictions
     if targets is None or kind not in ("logits", "probabilities"):
-        require_predictions(predictions)
+        raise _bare_array(predictions, "predictions")
     scores = as_array("predictions", predictions)
     if scores.ndim == 1 or scores.shape[1:] == (1,):
-        return Predictions.from_binary(scores, targets, kind=kind or "logits", class_names=class_names)
-    make = {"logits": Predictions.from_logits, "probabilities": Predictions.from_probabilities}[kind or "logits"]
-    return make(predictions, targets, class_names=class_names)
+        return Predictions.from_binary(scores, targets, kind=kind, class_names=class_names)
+    if kind == "logits":
+        return Predictions.from_logits(predictions, targets, class_names=class_names)
+    return Predictions.from_probabilities(predictions, targets, class_names=class_names)
 
 
 def require_predictions(predictions: object, name: str = "predictions") -> None:
     """Refuse a bare array: whether it holds logits or probabilities is never guessed."""
     if not isinstance(predictions, Predictions):
-        hint = "Make them with Predictions.from_logits or Predictions.from_probabilities."
-        raise invalid(name, "be Predictions", type(predictions).__name__, hint)
+        raise _bare_array(predictions, name)
+
+
+def _bare_array(value: object, name: str) -> InvalidInput:
+    hint = "Make them with Predictions.from_logits or Predictions.from_probabilities."
+    return invalid(name, "be Predictions", type(value).__name__, hint)

@@ -3,7 +3,7 @@
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -215,6 +215,7 @@ class NpzSource(PredictionSource):
     """Predictions in one `.npz` file. Arrays of one axis that have other names are extras."""
 
     typed = True
+    rows: int  # the file declares it
 
     def __init__(self, path: Path, request: Request) -> None:
         self.where = str(path)
@@ -228,26 +229,17 @@ class NpzSource(PredictionSource):
             if self.dtype.kind in "iu":
                 self.dtype = np.dtype(np.float64)
             kind = self._kind_of(request.kind)
-            self.rows, self._width = (*self._member.shape, 1)[:2]
-            self.precision = self._precision_of(archive)
             top = self._name in _TOP_SCORES
+            self.rows = self._member.shape[0]
+            self._width = 1
+            if not top:
+                self._width = self._member.shape[1]
+            self.precision = self._precision_of(archive)
             self.class_names = None
             if "class_names" in archive:
                 named = np.atleast_1d(archive.read("class_names"))
-                count = self._width
-                if top:
-                    count = len(named)
-                self.class_names = as_class_names(named, count)
-            roles = find_roles(self.where, archive.names, request.columns, _ROLES)
-            if top:
-                roles["predicted"] = "predicted"
-            for role, name in roles.items():
-                shape = archive.member(name).shape
-                if shape != (self.rows,):
-                    hint = ""
-                    if role == "target" and len(shape) == 2:
-                        hint = "Of one-hot rows take the argmax."
-                    raise invalid(name, f"have shape ({self.rows},), one per row", f"shape {shape}", hint)
+                self.class_names = as_class_names(named, len(named) if top else self._width)
+            roles = self._roles_of(archive, request.columns)
             others = [name for name in archive.names if name not in (*_KNOWN, self._name, *roles.values())]
             extras = tuple(name for name in others if archive.member(name).shape == (self.rows,))
         names: tuple[str, ...] = ()
@@ -277,6 +269,20 @@ class NpzSource(PredictionSource):
             raise invalid(self.where, rule, shortened(archive.names, 12) or "no arrays", hint)
         return names[0]
 
+    def _roles_of(self, archive: Npz, columns: Mapping[str, str]) -> dict[str, str]:
+        """Find the arrays of targets, ids and predicted classes, which have one entry per row."""
+        roles = find_roles(self.where, archive.names, columns, _ROLES)
+        if self._name in _TOP_SCORES:
+            roles["predicted"] = "predicted"
+        for role, name in roles.items():
+            shape = archive.member(name).shape
+            if shape != (self.rows,):
+                hint = ""
+                if role == "target" and len(shape) == 2:
+                    hint = "Of one-hot rows take the argmax."
+                raise invalid(name, f"have shape ({self.rows},), one per row", f"shape {shape}", hint)
+        return roles
+
     def _precision_of(self, archive: Npz) -> Precision:
         if "precision" not in archive:
             return PRECISIONS[self.dtype.itemsize]
@@ -290,7 +296,7 @@ class NpzSource(PredictionSource):
         top = _TOP_SCORES.get(self._name)
         if top is None:
             kind = resolve_kind(self.where, self._name, kind)
-            check_shape(kind, shape, self.dtype, kind)
+            check_shape(shape, self.dtype, kind)
             return kind
         if kind not in (None, top):
             raise invalid(f"{self.where}: scores", f"be {kind} as you said", f"{top} by their name")

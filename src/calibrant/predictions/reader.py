@@ -73,9 +73,9 @@ class Scan:
     sources: tuple[PredictionSource, ...]
     layout: Layout
     class_names: tuple[str, ...] | None
+    n_classes: int
     order: tuple[int, ...] | None = None  # for each class, its place in the file; None if that is the same
-    answers: tuple[str, ...] | None = None  # all labels of a class and a score, in order
-    text_labels: bool = False  # whether these are text, so that a label such as 12 is a name and no class number
+    text_labels: bool = False  # whether labels are text, so that a label such as 12 is a name and no class number
     # For a part of a folder, all its files: all rows together decide whether targets are names or numbers.
     whole: tuple[PredictionSource, ...] = ()
 
@@ -95,9 +95,9 @@ class Scan:
         return self.sources[0].precision
 
     @property
-    def n_classes(self) -> int:
-        """Number of classes."""
-        return len(self.answers or self.layout.names)
+    def has_all_classes(self) -> bool:
+        """Whether there is a score for every class; False for a class and a score."""
+        return self.layout.predicted is None
 
     @property
     def n_rows(self) -> int | None:
@@ -131,9 +131,8 @@ class Scan:
 
         A file whose classes are called 0..K-1 gets these names. Other names must be the same, in any order.
         """
-        if self.answers is not None:
-            checked = as_class_names(names, len(names))
-            return replace(self, class_names=checked, answers=checked)
+        if not self.has_all_classes:
+            return replace(self, class_names=as_class_names(names, len(names)), n_classes=len(names))
         checked = as_class_names(names, self.n_classes)
         assert checked is not None
         places = class_order(checked, self.class_names, self.n_classes, where=f"{self.where}: class names")
@@ -273,17 +272,15 @@ def opened_scan(
 ) -> Scan:
     """Return the scan of open files; the labels of a class and a score are collected."""
     first = sources[0]
-    opened = Scan(where or first.where, tuple(sources), first.layout, first.class_names)
-    if opened.layout.predicted is not None and opened.class_names is not None:
-        opened = replace(opened, answers=opened.class_names)
-    elif opened.layout.predicted is not None:
+    n_classes = len(first.class_names or first.layout.names)
+    opened = Scan(where or first.where, tuple(sources), first.layout, first.class_names, n_classes)
+    if not opened.has_all_classes and opened.class_names is None:
         labels = set[str]().union(*(_plain_labels(sources, column) for column in opened.layout.labels))
         if all(label.isdecimal() and len(label) < 6 for label in labels):
             largest = max(map(int, labels), default=0)
-            opened = replace(opened, answers=names_or_numbers(None, max(largest + 1, 2)))
+            opened = replace(opened, n_classes=max(largest + 1, 2))
         else:
-            names = tuple(sorted(labels))
-            opened = replace(opened, class_names=names, answers=names, text_labels=True)
+            opened = replace(opened, class_names=tuple(sorted(labels)), n_classes=len(labels), text_labels=True)
     if class_names is not None:
         opened = opened.with_class_names(class_names)
     return opened
@@ -335,7 +332,7 @@ def _files_of_folder(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a whole file; scores, ids and extras in memory or on disk, where a function reads the ids."""
+    """The content of a whole file. What stays on disk is read when it is used, ids by calling `ids`."""
 
     scores: NDArray[Any] | OnDisk
     targets: NDArray[np.int64]
@@ -348,7 +345,7 @@ def load_content(opened: Scan, *, mmap: bool) -> Content:
     """Read all rows. With `mmap`, scores of all classes, ids and extras stay on disk."""
     if not opened.has_targets:
         raise _without_targets(opened)
-    mmap = mmap and opened.answers is None
+    mmap = mmap and opened.has_all_classes
     in_place = _in_place(opened, mmap=mmap)
     extras: tuple[str, ...] = ()
     if not mmap:
@@ -375,7 +372,7 @@ def load_content(opened: Scan, *, mmap: bool) -> Content:
         scores = spool(score_blocks(), opened.layout.width, opened.dtype)
     else:
         scores = _in_memory(score_blocks(), opened)
-    check_shape(opened.kind, scores.shape, scores.dtype, opened.kind)
+    check_shape(scores.shape, scores.dtype, opened.kind)
     targets = _joined(block.targets for block in rest)
     assert targets is not None
     if mmap:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 from calibrant.defaults import Kind
 from calibrant.errors import InvalidInput, did_you_mean, invalid
@@ -143,6 +144,7 @@ def find_roles(
 ) -> dict[str, str]:
     """Find the column of each role: the mapped one, else one with a default name, if it is there."""
     mapped = [column for role, column in columns.items() if role not in ("scores", "positive")]
+    free = [column for column in there if column not in mapped]
     roles: dict[str, str] = {}
     for role, names in default.items():
         if role in columns:
@@ -158,7 +160,6 @@ def find_roles(
                 raise InvalidInput(f"{where}: column {column!r} {fault}. There are: {shortened(there, 12)}.")
             roles[role] = column
             continue
-        free = [column for column in there if column not in mapped]
         present = [name for name in names if name in free]
         if not present:  # Label for label; Y and P may be anything
             present = [column for name in names for column in free if column.lower() == name and len(name) > 1]
@@ -200,8 +201,8 @@ class TableReading:
         self.columns = request.columns
         # Those of the user or of a policy. New cases have no labels that would name the classes.
         self.class_names = request.class_names
-        self.is_answers = self.class_names == RIGHT_OR_WRONG  # the policy is for a class and a score
-        if self.is_answers:
+        self.right_or_wrong = self.class_names == RIGHT_OR_WRONG  # the policy is for a class and a score
+        if self.right_or_wrong:
             self.class_names = None
         self.labels_in = labels_in
         self.is_number = is_number
@@ -286,7 +287,7 @@ class TableReading:
         """Columns of numbers that are named like the classes, if all of them are there."""
         if self.class_names is not None and set(self.class_names) <= set(self.others):
             return {name: name for name in self.class_names}
-        labels = self._labels()
+        labels = self._labels
         if len(labels) < 2 or not labels <= set(self.others):
             return {}
         numbers = [name for name in self.others if self.is_number(name)]
@@ -305,8 +306,9 @@ class TableReading:
             raise _several(self.where, self.header, ways)
         return {name: name for name in classes}
 
+    @cached_property
     def _labels(self) -> set[str]:
-        """The distinct targets as text."""
+        """The distinct targets as text, for which the whole file is read."""
         if "target" not in self.roles:
             return set()
         return {plain_label(label) for label in self.labels_in(self.roles["target"])}
@@ -324,7 +326,7 @@ class TableReading:
 
     def _one_of_two(self, word: str, heading: str, named: str | None = None) -> Layout:
         """One column: the score of one of two classes. `named` is the class in the name of the column."""
-        labels = self._labels()
+        labels = self._labels
         if self.class_names is not None and len(self.class_names) == 2 and labels <= set(self.class_names):
             labels = set(self.class_names)
         if "" in labels:
@@ -358,7 +360,7 @@ class TableReading:
         ways = {}
         if len(classes) <= 2:
             ways = _ways_of_positive(heading, classes)
-        for name in self._answers(labels):
+        for name in self._may_be_predicted(labels):
             ways[f"{heading!r} is the score of the class in {name!r}"] = f"--columns {shlex.quote(f'predicted={name}')}"
         if len(ways) > 1:
             return _several(self.where, self.header, ways)
@@ -373,14 +375,14 @@ class TableReading:
             return invalid(f"{self.where}: labels", "be of two classes", f"{min(labels)!r} in every row", hint)
         return invalid(self.where, "have scores for at least two classes", shortened(self.header, 12), hint)
 
-    def _answers(self, labels: set[str]) -> list[str]:
+    def _may_be_predicted(self, labels: set[str]) -> list[str]:
         """Columns that may hold the predicted class: text of which some is a label."""
-        answers = []
+        columns = []
         for name in self.others:
             with suppress(InvalidInput):  # of Parquet: a list, or a missing value
                 if not self.is_number(name) and not labels.isdisjoint(self.labels_in(name)):
-                    answers.append(name)
-        return answers
+                    columns.append(name)
+        return columns
 
     def _class_and_score(self) -> Layout:
         """A predicted class and its score."""
@@ -392,9 +394,9 @@ class TableReading:
             ways[f"{heading!r} is a probability in 0..1"] = "--kind confidence"
             ways[f"{heading!r} is any number that is only ranked"] = "--kind score"
         # Beside predictions of two classes, the probability of one of them is as usual as that of the predicted one.
-        stated = self.is_answers or heading.lower() == "confidence" or "confidence" in self.columns
+        stated = self.right_or_wrong or heading.lower() == "confidence" or "confidence" in self.columns
         if self.kind not in ("confidence", "score") and not stated:
-            labels = self._labels() | set(map(plain_label, self.labels_in(self.roles["predicted"])))
+            labels = self._labels | set(map(plain_label, self.labels_in(self.roles["predicted"])))
             if len(labels) <= 2:
                 ways = ways or {f"{heading!r} is the probability of the predicted class": "--kind confidence"}
                 ways |= _ways_of_positive(heading, labels)

@@ -54,13 +54,13 @@ ENTRIES_PER_THREAD = 2**22
 _SMALLEST: dict[Precision, float] = {"float16": 6e-8, "bfloat16": 1e-38, "float32": 1e-45, "float64": 5e-324}
 
 
-def as_scores(name: str, values: Any, kind: Kind) -> tuple[NDArray[Any], Precision]:
+def as_scores(values: Any, kind: Kind) -> tuple[NDArray[Any], Precision]:
     """Convert scores to an (n, K) array of floats, without a copy if possible; return it and its precision."""
     precision: Precision | None = "bfloat16" if is_bfloat16(values) else None
-    array = as_array(name, values)
+    array = as_array(kind, values)
     if array.dtype.kind in "iu":
         array = array.astype(np.float64)
-    check_shape(name, array.shape, array.dtype, kind)
+    check_shape(array.shape, array.dtype, kind)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return array, precision or PRECISIONS[array.dtype.itemsize]
@@ -109,21 +109,21 @@ def _refuse_outside(name: str, values: NDArray[Any], first_row: int, hint: str) 
         raise invalid(name, "lie in 0..1", f"{values[row]:g} in row {first_row + row}", hint)
 
 
-def check_shape(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], kind: Kind) -> None:
+def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any], kind: Kind) -> None:
     """Refuse scores that are not (n, K) floating-point numbers with at least one row and two classes."""
     if dtype.kind != "f" or dtype.itemsize > 8:
-        raise invalid(name, "hold floating-point numbers", f"dtype {dtype}")
+        raise invalid(kind, "hold floating-point numbers", f"dtype {dtype}")
     if kind in ("confidence", "score"):
         if 0 in shape:
-            raise invalid(name, "have at least one row", f"shape {shape}")
+            raise invalid(kind, "have at least one row", f"shape {shape}")
         return
     hint = ""
     if len(shape) == 1 or (len(shape) == 2 and shape[1] == 1 and shape[0]):
         hint = f"For one column, that of class 1 of two, use Predictions.from_binary(..., kind='{kind}')."
     if len(shape) != 2:
-        raise invalid(name, "have shape (n, K)", f"shape {shape}", hint)
+        raise invalid(kind, "have shape (n, K)", f"shape {shape}", hint)
     if 0 in shape or shape[1] == 1:
-        raise invalid(name, "have at least one row and two classes", f"shape {shape}", hint)
+        raise invalid(kind, "have at least one row and two classes", f"shape {shape}", hint)
 
 
 def warn_if_probabilities(logits: NDArray[Any], *, stacklevel: int) -> None:
@@ -230,7 +230,7 @@ class Rows:
         return self
 
 
-def share(one: Callable[[slice], _Result], parts: Sequence[slice], entries: int) -> list[_Result]:
+def map_in_threads(one: Callable[[slice], _Result], parts: Sequence[slice], entries: int) -> list[_Result]:
     """Call `one` for every part, in a few threads if there are many entries, and return the results in order.
 
     If calls fail, the error of the first part in order is raised, whichever thread met it first.
@@ -286,12 +286,12 @@ def check_rows(scores: "NDArray[Any] | OnDisk", targets: NDArray[np.int64], kind
     parts = chunks(n_rows, n_classes)
     if kind == "probabilities" and n_classes > FEW_CLASSES:
         parts = _slices(n_rows, CHUNK_ENTRIES // n_classes)
-    found = share(one, list(parts), n_rows * n_classes)
+    checked_parts = map_in_threads(one, list(parts), n_rows * n_classes)
     return Rows(
         kind,
-        np.concatenate([rows.confidence for rows in found], dtype=np.float64),
-        np.concatenate([rows.predicted for rows in found], dtype=np.int64),
-        np.concatenate([rows.of_target for rows in found], dtype=np.float64),
+        np.concatenate([rows.confidence for rows in checked_parts], dtype=np.float64),
+        np.concatenate([rows.predicted for rows in checked_parts], dtype=np.int64),
+        np.concatenate([rows.of_target for rows in checked_parts], dtype=np.float64),
     ).frozen()
 
 
@@ -393,8 +393,8 @@ def _top(chunk: NDArray[Any], columns: NDArray[Any] | None) -> tuple[NDArray[Any
 
 def _pick(chunk: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
     """Return the score of one class in each row."""
-    found: NDArray[Any] = chunk.reshape(-1).take(np.arange(0, chunk.size, chunk.shape[1]) + classes)
-    return found
+    scores: NDArray[Any] = chunk.reshape(-1).take(np.arange(0, chunk.size, chunk.shape[1]) + classes)
+    return scores
 
 
 def _minus_top(chunk: NDArray[Any], top: NDArray[Any]) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@ import io
 import math
 import re
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,7 +31,6 @@ from calibrant.predictions.columns import (
 from calibrant.predictions.readings import Request, TableReading, first_repeated, shortened
 from calibrant.predictions.rows import (
     SUM_TOLERANCE,
-    Precision,
     both_classes,
     decimals_of,
     refuse_scores,
@@ -63,8 +63,6 @@ _SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 class _TableSource(PredictionSource):
     """Predictions in one file: a row per case, a column per class."""
 
-    precision: Precision
-
     def __init__(self, path: Path) -> None:
         self.where = str(path)
         self._path = path
@@ -80,7 +78,7 @@ class _TableSource(PredictionSource):
         else:
             check_columns_there(self.where, header, request.like)
             self.layout = request.like
-        self.class_names = self.layout.class_names or None
+        self.class_names = self.layout.class_names
 
     def labels_in(self, column: str) -> set[str]:
         """Return the distinct values of a column as text."""
@@ -89,12 +87,13 @@ class _TableSource(PredictionSource):
             labels.update(map(str, _encode(self._whole(batch, column, 0))[0]))
         return labels
 
+    @abstractmethod
     def _is_number(self, column: str) -> bool:
-        raise NotImplementedError
+        """Whether a column holds numbers."""
 
+    @abstractmethod
     def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
         """Yield the rows as record batches with these columns."""
-        raise NotImplementedError
 
     def read(self, names: Sequence[str], *, scores: bool = False) -> Iterator[RawBlock]:
         """Yield the rows in order, block by block."""
@@ -605,19 +604,22 @@ def table_writer(handle: IO[bytes], suffix: str) -> Iterator[Callable[[Mapping[s
 
     CSV gets the shortest decimals that give the same numbers back.
     """
-    writers: list[Any] = []
+    has_header = False
+    writer: Any = None
 
     def write_csv(columns: Mapping[str, Any]) -> None:
-        if not writers:
-            writers.append(handle)
+        nonlocal has_header
+        if not has_header:
+            has_header = True
             _append_csv(handle, pa.table({str(index): [name] for index, name in enumerate(columns)}))
         _append_csv(handle, _arrow_table(columns))
 
     def write_parquet(columns: Mapping[str, Any]) -> None:
+        nonlocal writer
         table = _arrow_table(columns)
-        if not writers:
-            writers.append(parquet.ParquetWriter(handle, table.schema, write_page_checksum=True))
-        writers[0].write_table(table)
+        if writer is None:
+            writer = parquet.ParquetWriter(handle, table.schema, write_page_checksum=True)
+        writer.write_table(table)
 
     if suffix == ".csv":
         yield write_csv
@@ -625,7 +627,7 @@ def table_writer(handle: IO[bytes], suffix: str) -> Iterator[Callable[[Mapping[s
     try:
         yield write_parquet
     finally:
-        for writer in writers:
+        if writer is not None:
             writer.close()
 
 

@@ -146,12 +146,12 @@ def columns(threshold: float) -> tuple[Column, ...]:
 
 
 def comparison(
-    methods: Sequence[Compared], threshold: float, *, same_cases: bool = True
+    methods: Sequence[Compared], threshold: float, *, comparable: bool = True
 ) -> tuple[tuple[Column, ...], list[list[TableCell]]]:
     """Columns that at least one method has a number for, and a row of cells for each method.
 
     A value is marked as the best if it is better than every other one beyond chance: by paired resamples, or because
-    its 95 % interval overlaps with no other. Values of methods on different cases are not marked.
+    its 95 % interval overlaps with no other. Without `comparable`, for methods on different cases, none is marked.
     """
     used = tuple(column for column in columns(threshold) if any(column.key in method.values for method in methods))
     rows = []
@@ -160,7 +160,7 @@ def comparison(
         cells = []
         for column in used:
             best = column.key in method.wins or _stands_apart(column, method, others)
-            cells.append(_cell(column, method, best and same_cases and column.better is not None))
+            cells.append(_cell(column, method, best and comparable and column.better is not None))
         rows.append(cells)
     return used, rows
 

@@ -72,7 +72,7 @@ def judged(entries: Sequence[ReportEntry], *, policy: Policies = None, raw: bool
     return [shown for entry in entries for shown in _shown(entry, policies.get(entry.name), raw)]
 
 
-def _shown(entry: ReportEntry, given: PolicyLike | None, raw: bool) -> list[Shown]:
+def _shown(entry: ReportEntry, passed: PolicyLike | None, raw: bool) -> list[Shown]:
     """The calibrated and the raw scores of one source, the calibrated ones first."""
     scores = entry.predictions
     run = entry.run
@@ -82,18 +82,21 @@ def _shown(entry: ReportEntry, given: PolicyLike | None, raw: bool) -> list[Show
     if run is not None and run.finished:
         notes = [f"Warning: {text}" for text in run.summary.get("warnings", ())]
     policy = None
-    if given is not None:
-        policy = as_policy(given)
+    if passed is not None:
+        policy = as_policy(passed)
     elif run is not None and not raw:
         policy = run.policy()
         if policy is not None:
             notes.append(f"Found in the run and used: {run.policy_path.name}.")
-    shown = _with_policy(entry, run, policy or Policy(scores.n_classes, class_names=scores.class_names), notes)
+    policy = policy or Policy(scores.n_classes, class_names=scores.class_names)
+    if policy.calibrator is not None and (in_sample := policy.calibrator.provenance_.in_sample(scores.origin)):
+        notes.append(in_sample)
+    shown = _with_policy(entry, run, policy)
     return [replace(shown[0], notes=tuple(notes)), *shown[1:]]
 
 
-def _with_policy(entry: ReportEntry, run: RunFolder | None, policy: Policy, notes: list[str]) -> list[Shown]:
-    """The calibrated and the raw scores; adds a note if the calibrator was fitted on these cases."""
+def _with_policy(entry: ReportEntry, run: RunFolder | None, policy: Policy) -> list[Shown]:
+    """The calibrated scores, if there is a calibrator, and the raw ones."""
     scores = entry.predictions
     if scores.kind == "score" and policy.calibrator is None:
         hint = "Fit a calibrator first (calibrant calibrate) and pass its policy."
@@ -106,8 +109,6 @@ def _with_policy(entry: ReportEntry, run: RunFolder | None, policy: Policy, note
     others = []
     judged_scores = policy.calibrate(scores)
     if policy.calibrator is not None:
-        if in_sample := policy.calibrator.provenance_.in_sample(scores.origin):
-            notes.append(in_sample)
         raw_name = None
         if scores.kind != "score":  # plain scores are no confidences: only the calibrated ones are shown
             raw_name = f"{entry.name} (raw)"
@@ -131,7 +132,7 @@ def _with_policy(entry: ReportEntry, run: RunFolder | None, policy: Policy, note
 
 
 def _written_by_run(entry: ReportEntry) -> bool:
-    """Whether the predictions are a file that the run's network wrote: others must not be calibrated twice."""
+    """Whether the predictions are a file that the run's network wrote. Others may be calibrated already."""
     path = entry.predictions.origin.path
     if entry.run is None or path is None:
         return False

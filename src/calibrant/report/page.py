@@ -114,7 +114,7 @@ def write_report(
         parts = [group_section(each["name"], each["predictions"], groups, **settings) for each in methods]
         sections = [*sections, *parts]
     comparable = all(same_cases(methods[0]["predictions"], method["predictions"]) for method in methods)
-    columns, rows = comparison([method["compared"] for method in methods], threshold, same_cases=comparable)
+    columns, rows = comparison([method["compared"] for method in methods], threshold, comparable=comparable)
     return write_page(
         target,
         "page.html.j2",

@@ -66,7 +66,7 @@ def ablation_spec(
     if name == "components":
         if values or options or method != METHOD:
             raise InvalidInput("components compares fixed methods: leave out --method, --values and --option.")
-        rows = [Variant(label=label, method=own) for label, own in COMPONENTS.items()]
+        rows = [Variant(label=label, method=component) for label, component in COMPONENTS.items()]
         return StudySpec.parse({**lists, "variants": rows, "baseline": "FLSD"})
     if name not in ABLATIONS:
         known = [*ABLATIONS, "components"]

@@ -24,7 +24,6 @@ from pydantic import (
     model_validator,
 )
 
-from calibrant.calibration import TemperatureScaling
 from calibrant.decisions import Policy, Routed, choose_threshold, fit_policy
 from calibrant.errors import CalibrantWarning, InvalidInput, invalid, printable
 from calibrant.files import as_path, content_digest, read_json, sha256_of, write_json
@@ -35,6 +34,7 @@ from calibrant.predictions import Predictions
 from calibrant.runs import Count, Epoch, NotNegative, Number, Scalar, Text
 from calibrant.studies.study_spec import file_word
 from calibrant.training import Recipe, Run, paper_recipe
+from calibrant.training.final_weights import fit_temperature, scaled_by
 from calibrant.training.recipe import flatten
 
 N_BINS = (10, 15)
@@ -449,24 +449,6 @@ def _automated(routed: Routed, test: Predictions, prefix: str = "") -> Automatio
     if chosen.any():
         accuracy = float(test.correct[chosen].mean())
     return {f"{prefix}share": float(chosen.mean()), f"{prefix}accuracy": accuracy}
-
-
-def fit_temperature(validation: Predictions) -> tuple[float, tuple[str, ...]]:
-    """Return the temperature of a run from its validation predictions, and the notes of the fit."""
-    with warnings.catch_warnings():
-        # Warnings become notes: a small validation set without mistakes must not stop a study.
-        warnings.simplefilter("ignore", CalibrantWarning)
-        try:
-            scaling = TemperatureScaling(prior_scale=None).fit(validation.logits, validation.targets)
-        except InvalidInput as error:
-            # A single class, or a network with the same scores for every image: the run is recorded without scaling.
-            return 1.0, (f"not fitted, the temperature stays 1: {error}",)
-    return float(scaling.temperature_), tuple(scaling.summary_.notes)
-
-
-def scaled_by(predictions: Predictions, temperature: float) -> Predictions:
-    """Return the same rows with logits divided by the temperature, in float64."""
-    return predictions.with_logits(predictions.logits.astype("float64") / temperature)
 
 
 # What a record takes from the summary of its run as it is.

@@ -325,13 +325,13 @@ class Referee:
             return float(((ends[1] - ends[0]) / (2 * 1.96)) ** 2)
         distances = []
         shorter, longer = sorted((our_draws, their_draws), key=len)
-        for b, a in zip(longer, cycle(shorter), strict=False):
-            own = b.evaluation.values()[metric]
-            other = a.evaluation.values()[metric]
-            ends = b.difference(a, metric)
-            if ends is None or own is None or other is None:
+        for first, second in zip(longer, cycle(shorter), strict=False):
+            one = first.evaluation.values()[metric]
+            other = second.evaluation.values()[metric]
+            ends = first.difference(second, metric)
+            if ends is None or one is None or other is None:
                 return 0.0
-            distances.append(max(own - other - ends[0], ends[1] - (own - other)))
+            distances.append(max(one - other - ends[0], ends[1] - (one - other)))
         return float((np.mean(distances) / 1.96) ** 2)
 
     def _draws(self, record: Record, scaled: bool) -> Resampled:

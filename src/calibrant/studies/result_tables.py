@@ -14,16 +14,15 @@ from calibrant.tables import Table, counted
 def paper_tables(results: Results) -> list[Table]:
     """Return the tables of a study: calibration and error, the high-confidence set, costs, differences, and so on."""
     where = f"{results.data}, {results.model}"
-    caption = _SPREAD + left_out(results)
     tables = [
-        _table(results, f"{where}: calibration and test error", caption, _FIRST),
-        _table(results, f"{where}: the high-confidence set", caption, _SECOND),
-        _table(results, f"{where}: other metrics", _OTHER + left_out(results), _THIRD),
+        _table(results, f"{where}: calibration and test error", _MAIN_CAPTION, _ERROR_COLUMNS),
+        _table(results, f"{where}: the high-confidence set", _MAIN_CAPTION, _SET_COLUMNS),
+        _table(results, f"{where}: other metrics", _OTHER_CAPTION, _OTHER_COLUMNS),
         _costs(results, where),
     ]
     if any(row["automated_share@0.98"].mean is not None for row in results.rows):
         title = f"{where}: what may be left to the model"
-        tables.append(_table(results, title, _PROMISED + left_out(results), _AUTOMATED))
+        tables.append(_table(results, title, _AUTOMATED_CAPTION, _AUTOMATED_COLUMNS))
     if results.controls:
         tables.append(control_table(results))
     if results.decisions:
@@ -33,7 +32,7 @@ def paper_tables(results: Results) -> list[Table]:
     return tables
 
 
-_SPREAD = (
+_MAIN_CAPTION = (
     "In percent, test set, last epoch, 10 bins unless stated. TE: test error; S95: the cases with a confidence of "
     "0.95 or more, |S95|: their share; +TS: after temperature scaling on the validation set. "
     "± is the standard deviation over seeds; with one seed, the standard error over test images, "
@@ -57,25 +56,25 @@ def left_out(results: Results) -> str:
 
 
 # Heading to the figure of a row.
-_FIRST = {
+_ERROR_COLUMNS = {
     "ECE": "ece",
     "ECE +TS": "scaled_ece",
     "ECE, 15 bins": "ece_15_bins",
     "TE": "test_error",
     "AUROC": "auroc",
 }
-_SECOND = {
+_SET_COLUMNS = {
     "ECE(S95)": "ece@0.95",
     "ECE(S95) +TS": "scaled_ece@0.95",
     "|S95|": "share@0.95",
     "|S95| +TS": "scaled_share@0.95",
 }
-_OTHER = (
+_OTHER_CAPTION = (
     "Test set, last epoch, 10 bins. NLL and Brier score (summed over classes) as they are, all else in percent. AURC: "
     "area under the risk-coverage curve; equal mass: ECE of bins that hold equally many cases; classwise: mean over "
     "classes. Lower is better. +TS, ± and marks as above. Choose by the validation set, not by the test set."
 )
-_THIRD = {
+_OTHER_COLUMNS = {
     "NLL": "nll",
     "NLL +TS": "scaled_nll",
     "NLL +TS, validation": "validation_nll_scaled",
@@ -85,7 +84,7 @@ _THIRD = {
     "ECE, equal mass": "ece_equal_mass",
     "ECE, classwise": "classwise_ece",
 }
-_PROMISED = (
+_AUTOMATED_CAPTION = (
     "In percent of the test images: those above the lowest threshold at which the validation set promises an accuracy "
     f"of 98 or 99 % with confidence {CONFIDENCE:g} (calibrant route fit). 0: nothing can be promised. +TS: a "
     "temperature from a random half of the validation set first, the threshold from the other half. "
@@ -93,7 +92,7 @@ _PROMISED = (
     "Right: accuracy of those at 99 %; -: a seed has none. ± as above; with one seed, the binomial "
     "standard error."
 )
-_AUTOMATED = {
+_AUTOMATED_COLUMNS = {
     "at 98 %": "automated_share@0.98",
     "at 98 % +TS": "automated_scaled_share@0.98",
     "at 99 %": "automated_share@0.99",
@@ -109,7 +108,8 @@ def _table(results: Results, title: str, caption: str, columns: Mapping[str, str
         for row in results.rows
     ]
     best = [_best([row[figure].mean for row in results.rows], figure) for figure in columns.values()]
-    return Table(title, tuple(rows), ("method", "seeds", *columns), caption, (frozenset(), frozenset(), *best))
+    heads = ("method", "seeds", *columns)
+    return Table(title, tuple(rows), heads, caption + left_out(results), (frozenset(), frozenset(), *best))
 
 
 def _best(values: Sequence[float | None], figure: str) -> frozenset[int]:
@@ -185,7 +185,7 @@ def _differences(results: Results, where: str) -> Table:
         rows.append((*shown, _figure(item.detectable(), item.metric), item.verdict))
     difference = f"minus {results.baseline}"
     heads = ("method", "metric", difference, "95 % interval", "over", "could have seen", "verdict")
-    return Table(f"{where}: against {results.baseline}", tuple(rows), heads, _EXPLORED)
+    return Table(f"{where}: against {results.baseline}", tuple(rows), heads, _DIFFERENCES_CAPTION)
 
 
 def _difference_and_ends(item: Difference) -> tuple[str, str]:
@@ -210,7 +210,7 @@ def _figure(value: float | None, name: str, sign: str = "") -> str:
 _DIGITS = {"train_seconds": 1, "temperature": 3}
 
 
-_EXPLORED = (
+_DIFFERENCES_CAPTION = (
     "In points, NLL as it is. The interval is over seeds (the variance of a method leans on the others if they "
     "agree) and over test images, where test predictions are at hand. With one seed for every method it is that of "
     "`calibrant.compare`, which says nothing about another training. Not corrected for the number of comparisons: only "
@@ -219,7 +219,7 @@ _EXPLORED = (
 )
 
 
-_CONTROL = (
+_CONTROL_CAPTION = (
     "A plan lets samples rest, or trains on smaller images first. Fewer epochs save as much, so they are what a plan "
     "has to beat: its control has the same loss and schedule on all data at full size, and as much compute in fewer "
     "epochs. Recovered: (control - plan) / (control - whole run); 1 means that nothing was lost, 0 that the plan is "
@@ -249,7 +249,7 @@ def control_table(results: Results) -> Table:
     heads = ("plan", "control", "seeds", "compute", "updates", "scored", "metric", "whole run", "control's", "plan's")
     verdicts = ("plan - control", "95 % interval", "plan is", "recovered")
     title = f"{results.data}, {results.model}: plans beside their controls"
-    return Table(title, tuple(rows), (*heads, *verdicts), _CONTROL)
+    return Table(title, tuple(rows), (*heads, *verdicts), _CONTROL_CAPTION)
 
 
 def metric_label(figure: str) -> str:

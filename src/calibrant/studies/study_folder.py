@@ -3,7 +3,6 @@
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from calibrant.predictions import Predictions
 from calibrant.scale import Executor, Task, run_tasks
 from calibrant.scale.work import Ended
 from calibrant.studies.controls import check_plan, check_plans, with_controls
-from calibrant.studies.records import Record, digests, record_run, scaled_by
+from calibrant.studies.records import Record, digests, record_run
 from calibrant.studies.referee import check_deciding_metric
 from calibrant.studies.study_results import Results, summarise
 from calibrant.studies.study_spec import PlannedRun, StudySpec
@@ -22,6 +21,7 @@ from calibrant.training import Run
 from calibrant.training.checkpoint import trained_data
 from calibrant.training.default_recipes import method_settings
 from calibrant.training.engine import state_of
+from calibrant.training.final_weights import scaled_by
 from calibrant.training.recipe import flatten
 from calibrant.training.settings import check_inputs
 from calibrant.training.summary import CONCURRENT_RUNS
@@ -145,7 +145,7 @@ class Study:
             environment = {}
             if executor is None:
                 environment[CONCURRENT_RUNS] = str(min(jobs or 1, max(len(pending), 1)))
-            tasks = [replace(self._task(planned, data_dir), environment=environment) for planned in pending]
+            tasks = [self._task(planned, data_dir, environment) for planned in pending]
             finished = len(self.runs) - len(pending)
             _say(f"{counted(len(self.runs), 'run')}, {finished} of them finished before, {len(pending)} to run")
             ended = run_tasks(tasks, jobs=jobs, watch=self._say_how_it_ended, executor=executor)
@@ -162,7 +162,7 @@ class Study:
             outcome = f"test error {test['test_error']:.2%}, ECE {test['ece']:.2%}"
         _say(f"{task.task}: {outcome}")
 
-    def _task(self, planned: PlannedRun, data_dir: str | Path | None) -> Task:
+    def _task(self, planned: PlannedRun, data_dir: str | Path | None, environment: Mapping[str, str]) -> Task:
         recipe = self.path / "recipes" / f"{planned.name}.toml"
         # The saved recipe has the digest of your own code. If you edit the code while a long study runs, the later runs
         # fail, and do not mix with the earlier ones.
@@ -179,6 +179,7 @@ class Study:
             accelerator=engine.accelerator,
             devices=engine.devices,
             cpus=1 + engine.workers,
+            environment=environment,
             lock=Run(self.folder(planned), planned.recipe).lock_path,
         )
 

@@ -143,12 +143,10 @@ def summarise(
     check_deciding_metric(decides)
     first = next(iter(filled.values()))[0]
     referee = Referee(filled, predictions_of)
-    differences = [
-        referee.compare(label, metric, group, filled[baseline])
-        for label, group in filled.items()
-        for metric in COMPARED
-        if baseline in filled and label != baseline
-    ]
+    differences = []
+    for label, group in filled.items():
+        if baseline in filled and label != baseline:
+            differences += [referee.compare(label, metric, group, filled[baseline]) for metric in COMPARED]
     controls = against_controls(filled, referee)
     return Results(
         data=first.data,

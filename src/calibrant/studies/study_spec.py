@@ -28,7 +28,7 @@ class TomlSettings(Settings):
         write_text(path, tomli_w.dumps(self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)))
 
 
-class _Part(TomlSettings):
+class _StudySettings(TomlSettings):
     key_name = "study key"
 
     @classmethod
@@ -38,7 +38,7 @@ class _Part(TomlSettings):
         return did_you_mean(key.rsplit(".", maxsplit=1)[-1], known)
 
 
-class Variant(_Part):
+class Variant(_StudySettings):
     """One row of the tables: a method, with the settings that differ from its defaults."""
 
     label: Annotated[Text, Field(min_length=1)]
@@ -61,7 +61,7 @@ class PlannedRun:
         return self.recipe.data.name, self.recipe.model.name
 
 
-class StudySpec(_Part):
+class StudySpec(_StudySettings):
     """The settings of a whole study, from TOML or flags. All its runs are checked when it is made.
 
     `decides` is the metric of the verdict, named before the runs: `test_error`, `scaled_nll` and so on. `derived` has,

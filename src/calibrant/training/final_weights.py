@@ -80,11 +80,24 @@ def selection_figure(select: str, validation: Predictions) -> float:
     if select == "best:error":
         return float(1 - validation.correct.mean())
     if select == "best:scaled-nll":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrantWarning)
-            try:
-                scaling = TemperatureScaling(prior_scale=None).fit(validation.logits, validation.targets)
-            except InvalidInput:  # a network that gives every image the same scores has no temperature
-                return negative_log_likelihood(validation)
-        validation = validation.with_logits(validation.logits.astype("float64") / scaling.temperature_)
+        temperature, _ = fit_temperature(validation)
+        validation = scaled_by(validation, temperature)
     return negative_log_likelihood(validation)
+
+
+def fit_temperature(validation: Predictions) -> tuple[float, tuple[str, ...]]:
+    """Return the temperature of a run from its validation predictions, and the notes of the fit."""
+    with warnings.catch_warnings():
+        # Warnings become notes: a small validation set without mistakes must not stop a study.
+        warnings.simplefilter("ignore", CalibrantWarning)
+        try:
+            scaling = TemperatureScaling(prior_scale=None).fit(validation.logits, validation.targets)
+        except InvalidInput as error:
+            # A single class, or a network with the same scores for every image: the run is recorded without scaling.
+            return 1.0, (f"not fitted, the temperature stays 1: {error}",)
+    return float(scaling.temperature_), tuple(scaling.summary_.notes)
+
+
+def scaled_by(predictions: Predictions, temperature: float) -> Predictions:
+    """Return the same rows with logits divided by the temperature, in float64."""
+    return predictions.with_logits(predictions.logits.astype("float64") / temperature)
