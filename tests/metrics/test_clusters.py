@@ -63,6 +63,14 @@ def test_metrics_without_any_spread_have_no_interval():
     assert found["test_error"][1] > 0.05
 
 
+def test_no_interval_reaches_beyond_what_is_possible():
+    """On the scale of logarithms, one heavy row sends the upper end of a Brier score to 1e8."""
+    weights = np.random.default_rng(5).lognormal(0, 3, 60)
+    found = evaluate(draw(60), weights=weights, n_resamples=200).intervals
+    assert found["brier"][1] == 2.0
+    assert found["aurc"][1] == 1.0
+
+
 def test_an_infinite_nll_has_no_interval():
     cases = Predictions.from_probabilities([[1.0, 0.0]] + [[0.7, 0.3]] * 39, [1] + [0] * 30 + [1] * 9)
     assert "nll" not in evaluate(cases, clusters=np.arange(40), n_resamples=50).intervals

@@ -204,7 +204,9 @@ def clustered_intervals(predictions: Predictions, sample: Sample, evaluation: Ev
     for metric in METRICS.values():
         if metric.family in families and not metric.no_interval:
             scales[metric.name] = metric.scale
-    intervals |= sample.studentised(Influence(predictions), values, scales)
+    for name, (low, high) in sample.studentised(Influence(predictions), values, scales).items():
+        # With few clusters or one heavy row, the log scale reaches beyond what is possible.
+        intervals[name] = low, min(high, 1.0 if METRICS[name].percent else METRICS[name].highest)
     return {name: intervals[name] for name in values if name in intervals}
 
 

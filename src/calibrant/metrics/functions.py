@@ -471,7 +471,17 @@ _ALL_ROWS = (
     Metric(
         "nll", "NLL", "lower", "mean", lambda chunk: chunk.nll, scale="log", percent=False, main=True, all_classes=True
     ),
-    Metric("brier", "Brier score", "lower", "mean", squared_distance, scale="log", percent=False, all_classes=True),
+    Metric(
+        "brier",
+        "Brier score",
+        "lower",
+        "mean",
+        squared_distance,
+        scale="log",
+        percent=False,
+        highest=2.0,
+        all_classes=True,
+    ),
     Metric("ece", "ECE", "lower", "calibration", lambda rows: expected_errors(rows.bins()), main=True),
     Metric("ece_equal_mass", "ECE, equal mass", "lower", "calibration", lambda rows: expected_errors(rows.equal_mass)),
     Metric(

@@ -3,6 +3,7 @@
 The built-in metrics are listed in `calibrant.metrics.functions`. `register_metric` adds one from outside the package.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -109,6 +110,7 @@ class Metric(ShownFields):
             derivative by the weight of a wrong and of a right row in each group. None: no interval in that case.
         scale: Scale on which the interval of weighted rows is computed; "log" keeps it above 0, "logit" in 0..1.
         percent: Whether tables show it in percent. If so, it lies in 0..1.
+        highest: Largest possible value of a metric that is not shown in percent.
         main: Whether it belongs to the few metrics that the Python prompt and tables of groups show.
         no_interval: Why the metric has no interval; empty if it has one.
         all_classes: Whether it reads the probabilities of all classes or the NLL. Then it is not defined for a class
@@ -126,6 +128,7 @@ class Metric(ShownFields):
     influence: Influence | None = None
     scale: Literal["plain", "log", "logit"] = "plain"
     percent: bool = True
+    highest: float = math.inf
     main: bool = False
     no_interval: str = ""
     counts_rows: bool = False
