@@ -237,9 +237,9 @@ def epoch_sizes(recipe: Recipe, image_shape: tuple[int, int, int]) -> list[Size]
         multiple = 8
         if side >= PHOTOGRAPHS_FROM:
             multiple = 32
-        small_side = int(side * _AUTO_SCALE) // multiple * multiple
+        small_side = round(side * _AUTO_SCALE / multiple) * multiple
         stages = ()
-        if small_side >= _SMALLEST_AUTO_SIDE:
+        if _SMALLEST_AUTO_SIDE <= small_side < side:
             stages = ((small_side, min(_AUTO_SHARE, 1 - recipe.schedule.average)),)
     sizes: list[Size] = []
     share_so_far = 0.0
