@@ -200,7 +200,7 @@ class ScheduleSection(RecipeSection):
 
     `resolution` trains on smaller images first: `[[24, 0.6]]` has a shorter side of 24 pixels in the first 60 % of the
     epochs and full size after that. Several stages follow each other. `auto` takes three quarters of the side, rounded
-    down to a multiple of 8, or of 32 from 96 pixels on. The last epoch always has full size.
+    to a multiple of 8, or of 32 from 96 pixels on. The last epoch always has full size.
     """
 
     kind: Literal["step", "cosine", "exponential", "constant"] = "step"
