@@ -287,8 +287,7 @@ CSV = {
     "target,logit_0,logit_1\n-1.0,1,1\n": "got '-1.0' in row 0",
     "target,logit_0,logit_1\n2.0,1,1\n": "number in 0..1, got '2.0' in row 0",
     "target,logit_1,logit_2\n1,1,1\n": r"can be read as both \('1'\)\. Call the classes 0\.\.K-1",
-    "target;logit_0;logit_1\n0;1,5;1\n": "columns must be separated by commas, got semicolons",
-    "target\tlogit_0\tlogit_1\n0\t1\t1\n": "separated by commas, got tabs. A table with tabs is called .tsv",
+    "target;logit_0;logit_1\n0;1,5;1.5\n1;0.5;2.5\n": "scores must be numbers, got '1,5' in row 0, column logit_0",
     "target,id,logit_0,logit_1\n0,a,1,1\n0,a,1,1\n": "distinct, got 'a' again in row 1",
     "target,probability_0,probability_1\n0,0.5,0.4\n": "sum to 1",
 }

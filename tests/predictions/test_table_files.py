@@ -116,9 +116,33 @@ def test_tables_may_have_tabs(tmp_path):
     path.write_text('target\tlogit_a\tlogit_b\na\t1\t2\nx"y\t1\t2\n')
     with pytest.raises(InvalidInput, match="line 3 must have quotation marks only around"):
         Predictions.load(path)
-    path.write_text("target,logit_a,logit_b\na,1,2\n")
-    with pytest.raises(InvalidInput, match=r"be separated by tabs, got commas\. .* one with commas \.csv"):
-        Predictions.load(path)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+@pytest.mark.parametrize(("separator", "mark"), [(";", ","), (";", "."), ("\t", ","), ("|", "."), (",", ".")])
+def test_another_separator_and_decimal_commas_are_the_same_table(tmp_path, suffix, separator, mark):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(50, 3)).round(4)
+    names = ["target", "logit_a", "logit_b", "logit_c", "weight", "text"]
+    rows = [names]
+    for index, row in enumerate(scores):
+        numbers = [str(number).replace(".", mark) for number in (*row, 0.5)]
+        rows.append(["abc"[index % 3], *numbers, "one; two, three\t|"])
+    quoted = "\r\n".join(separator.join(f'"{cell}"' for cell in row) for row in rows)
+    plain = "\n".join(separator.join(row[:5]) for row in rows)
+    for text in (quoted, plain):
+        path = tmp_path / f"table{suffix}"
+        path.write_text(text, encoding="utf-8-sig")
+        loaded = Predictions.load(path)
+        np.testing.assert_array_equal(loaded.logits, scores)
+        assert set(loaded.extras["weight"]) == {0.5}
+        assert read_table(path, {"weight"})["weight"][0] == "0.5"
+        assert loaded.class_names == ("a", "b", "c")
+
+
+def test_whole_numbers_and_a_version_leave_decimal_commas(tmp_path):
+    (tmp_path / "p.csv").write_text("label;p_a;p_b;version\na;1;0;1.5\nb;0,25;0,75;1.5\nb;,5;5e-1;1.5\n")
+    assert Predictions.load(tmp_path / "p.csv").probabilities.tolist() == [[1, 0], [0.25, 0.75], [0.5, 0.5]]
 
 
 def test_a_row_longer_than_a_block_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """CSV and Parquet files, read in blocks and written by pyarrow."""
 
+import codecs
 import csv
 import io
 import math
@@ -8,7 +9,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -16,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import compute as arrow_compute
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
@@ -57,7 +59,12 @@ _BAD_CELL = re.compile(
     r"In CSV column #(\d+): Row #(\d+): CSV conversion error to double: invalid value '(.*)'", re.DOTALL
 )
 _BAD_ROW = re.compile(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+)")
-_SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+_SEPARATORS = (",", "\t", ";", "|")
+_SAMPLE = 2**16  # characters that show whether decimals have commas
+# A cell with a decimal comma, or with a decimal point, between any two separators.
+_DECIMAL = r'(?:^|[\t;|"])\s*[+-]?[0-9]*%s[0-9]+(?:[eE][+-]?[0-9]+)?\s*(?=$|[\t;|"])'
+_DECIMAL_COMMA, _DECIMAL_POINT = (re.compile(_DECIMAL % mark, re.MULTILINE) for mark in (",", r"\."))
+_CELL_WITH_COMMA = r"^\s*([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)\s*$"
 
 
 class _TableSource(PredictionSource):
@@ -138,7 +145,7 @@ class _TableSource(PredictionSource):
 
 
 class CsvSource(_TableSource):
-    """One CSV file in UTF-8, or one with tabs (`.tsv`). Scores become float64, everything else stays text.
+    """One CSV file in UTF-8, also with tabs or semicolons. Scores become float64, everything else stays text.
 
     Text is often rounded. Rows of probabilities that miss 1 because of that are divided by their sums.
     """
@@ -155,12 +162,12 @@ class CsvSource(_TableSource):
         self._set_layout(self._read_names(), request)
 
     def _read_names(self) -> list[str]:
-        self._header = csv_header(self._path)
-        return [name.strip() for name in self._header]
+        self._dialect = csv_dialect(self._path)
+        return [name.strip() for name in self._dialect.header]
 
     def _batches(self, names: Sequence[str], scores: Sequence[str]) -> Iterator[Any]:
         types = {**dict.fromkeys(names, pa.string()), **dict.fromkeys(scores, pa.float64())}
-        return _csv_batches(self._path, self._header, types)
+        return _csv_batches(self._path, self._dialect, types)
 
     def _scores(self, batch: Any, start: int) -> NDArray[Any]:
         scores = super()._scores(batch, start)
@@ -368,42 +375,60 @@ def arrow_table(frame: Any) -> Any:
     raise invalid("frame", "be a data frame of pandas or polars", type(frame).__name__)
 
 
-def _separator(path: Path) -> str:
-    return {".tsv": "\t"}.get(path.suffix.lower(), ",")
+@dataclass(frozen=True)
+class _Dialect:
+    """The column names of a CSV file, and how it was written."""
+
+    header: list[str]
+    separator: str
+    decimal_mark: str
 
 
-def csv_header(path: Path) -> list[str]:
-    """Read the column names of a CSV file: its first line that is not empty.
+def csv_dialect(path: Path) -> _Dialect:
+    """Read the first line that is not empty. If commas do not separate it, another mark does.
 
-    pyarrow could read them, but it would allocate memory for any number of columns first.
+    In many countries Excel writes semicolons, and decimal commas. pyarrow could read the header, but it would allocate
+    memory for any number of columns first.
     """
-    separator = _separator(path)
     with _csv_errors(path, []), path.open(encoding="utf-8-sig", newline="") as handle:
-        start = io.StringIO(handle.read(_CSV_BYTES), newline="")
-        header = next(filter(None, csv.reader(start, delimiter=separator)), [])
+        start = handle.read(_CSV_BYTES)
+        usual = "\t" if path.suffix.lower() == ".tsv" else ","
+        header, separator = _first_row(start, usual), usual
+        for mark in _SEPARATORS:
+            if len(header) <= 1 < len(_first_row(start, mark)):
+                header, separator = _first_row(start, mark), mark
     if len(header) > _MOST_COLUMNS:
         hint = "Save the table as Parquet or .npz."
         raise invalid(str(path), f"have at most {_MOST_COLUMNS:,} columns", f"{len(header):,}", hint)
-    for other, name in _SEPARATORS.items():
-        if len(header) == 1 and other in header[0]:
-            hint = "Save the table again with commas between columns and points in decimals."
-            if "\t" in (other, separator):
-                hint = "A table with tabs is called .tsv, one with commas .csv."
-            raise invalid(f"{path}: columns", f"be separated by {_SEPARATORS[separator]}", name, hint)
-    return header
+    decimal_mark = "."
+    cells = start[:_SAMPLE]
+    commas = len(_DECIMAL_COMMA.findall(cells))
+    if separator != "," and commas and commas >= len(_DECIMAL_POINT.findall(cells)):
+        decimal_mark = ","
+    return _Dialect(header, separator, decimal_mark)
 
 
-def _csv_batches(path: Path, header: Sequence[str], types: Mapping[str, Any]) -> Iterator[Any]:
+def _first_row(text: str, separator: str) -> list[str]:
+    """Return the cells of the first line that is not empty."""
+    return next(filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=separator)), [])
+
+
+def _csv_batches(path: Path, dialect: _Dialect, types: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the rows of a CSV file, with the columns that `types` names. No cell counts as missing."""
-    if not header:
+    if not dialect.header:
         return
-    types = types or {header[0].strip(): pa.string()}
-    in_file = {name.strip(): name for name in header}  # people write spaces behind commas
+    types = types or {dialect.header[0].strip(): pa.string()}
+    in_file = {name.strip(): name for name in dialect.header}  # people write spaces behind commas
     column_types = {in_file[name]: kind for name, kind in types.items()}
     read = arrow_csv.ReadOptions(block_size=_CSV_BYTES, use_threads=False)  # with threads, errors name no row
-    parse = arrow_csv.ParseOptions(delimiter=_separator(path), newlines_in_values=True)
-    convert = arrow_csv.ConvertOptions(column_types=column_types, include_columns=list(column_types), null_values=[])
-    with _csv_errors(path, header), _QuoteCheckedFile(path) as file:
+    parse = arrow_csv.ParseOptions(delimiter=dialect.separator, newlines_in_values=True)
+    convert = arrow_csv.ConvertOptions(
+        column_types=column_types,
+        include_columns=list(column_types),
+        null_values=[],
+        decimal_point=dialect.decimal_mark,
+    )
+    with _csv_errors(path, dialect.header), _QuoteCheckedFile(path, dialect.separator) as file:
         try:
             reader = arrow_csv.open_csv(file, read, parse, convert)
         except pa.ArrowInvalid as error:
@@ -411,7 +436,15 @@ def _csv_batches(path: Path, header: Sequence[str], types: Mapping[str, Any]) ->
                 return
             raise
         for batch in reader:
-            yield pa.record_batch(batch.columns, names=list(types))
+            columns = batch.columns
+            if dialect.decimal_mark == ",":  # weights, for one, are read as text
+                columns = [_with_points(column) if pa.types.is_string(column.type) else column for column in columns]
+            yield pa.record_batch(columns, names=list(types))
+
+
+def _with_points(cells: Any) -> Any:
+    """Write decimal points into cells that are numbers with a decimal comma."""
+    return arrow_compute.replace_substring_regex(cells, _CELL_WITH_COMMA, r"\1.\2")
 
 
 class _QuoteCheckedFile(io.FileIO):
@@ -421,11 +454,11 @@ class _QuoteCheckedFile(io.FileIO):
     cell and lose them.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, separator: str) -> None:
         super().__init__(path)
         self._where = str(path)
         # A mark that neither begins nor ends a cell nor belongs to a doubled one.
-        ends = _separator(path).encode() + rb"\r\n\""
+        ends = separator.encode() + rb"\r\n\""
         self._mark_inside = re.compile(rb'"(?=[^%b])(?<=[^%b]")' % (ends, ends))
         self._marks = 0
         self._lines = 1
@@ -434,8 +467,11 @@ class _QuoteCheckedFile(io.FileIO):
     def read(self, size: int | None = -1) -> bytes:
         """Read bytes, and raise an error for a mark inside a cell or one without a counterpart."""
         data = super().read(size) or b""
-        if b'"' in data or self._marks:
-            self._check(data)
+        cells = data
+        if self.tell() == len(data):
+            cells = data.removeprefix(codecs.BOM_UTF8)
+        if b'"' in cells or self._marks:
+            self._check(cells)
         self._lines += data.count(b"\n")
         self._tail = data[-1:]
         return data
@@ -561,7 +597,7 @@ def _values(column: Any) -> NDArray[Any]:
 def table_columns(path: Path) -> list[str]:
     """Return the column names of a `.csv` or `.parquet` file."""
     if path.suffix.lower() in (".csv", ".tsv"):
-        return [name.strip() for name in csv_header(path)]
+        return [name.strip() for name in csv_dialect(path).header]
     if path.suffix.lower() != ".parquet":
         raise invalid(str(path), "end in .csv, .tsv or .parquet", path.suffix or "no ending")
     with open_parquet(path) as file:
@@ -581,7 +617,7 @@ def read_table(path: Path, wanted: Collection[str] | None = None) -> dict[str, l
     names = [name for name in header if wanted is None or name in wanted]
     columns: dict[str, list[Any]] = {name: [] for name in names}
     if path.suffix.lower() != ".parquet":
-        for batch in _csv_batches(path, csv_header(path), dict.fromkeys(names, pa.string())):
+        for batch in _csv_batches(path, csv_dialect(path), dict.fromkeys(names, pa.string())):
             for name in names:
                 columns[name] += batch.column(name).to_pylist()
         return columns
