@@ -40,8 +40,8 @@ _LIMITS = """
 - **Which part of the default helps.** It differs from the paper's recipe in schedule, averaged weights, crops (SVHN)
   and batch size (CIFAR-100). We did not measure these changes one by one.
 - **Other networks and other data.** We trained on small images, from scratch, with few seeds.
-- **A default chosen without test figures.** Its schedule goes back to runs on CIFAR-10 and CIFAR-100 whose test figures
-  we had seen.
+- **Schedules chosen without test figures.** Those of the default and of the smaller images go back to runs on
+  CIFAR-10 and CIFAR-100 whose test figures we had seen.
 """
 _MORE = """## More
 

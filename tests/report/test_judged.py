@@ -133,6 +133,7 @@ def test_a_rule_that_was_chosen_on_the_shown_cases_says_so(run):
     with_rule(choose_threshold(run.predictions("test"), 0.7)).save(run.policy_path)
     (shown,) = judged(read_entries(run))
     assert "The rule was chosen on these very cases, so they are no test of its promise." in shown.promise[1]
+    assert "The promise holds" not in shown.promise[1]
 
 
 def test_a_shortlist_says_how_often_it_held(halves):

@@ -195,12 +195,12 @@ def _promise(rule: RoutingRule, predictions: Predictions, shortlist: Shortlist |
     if threshold is not None:
         name = f"the rule (threshold {confidence(threshold)})"
     sentences = [f"On these {result.cases:,} cases {name} {decided(result)}"]
-    if rule.target_accuracy is not None and rule.automates:
+    if predictions.origin.is_file(rule.fitted_on):
+        sentences.append("The rule was chosen on these very cases, so they are no test of its promise.")
+    elif rule.target_accuracy is not None and rule.automates:
         sentences += _verdict(rule, ordered)
     if rule.score != "probability" or rule.group_thresholds is not None or rule.class_thresholds is not None:
         sentences.append("The slider below differs: it compares the largest probability of all cases with one number.")
-    if predictions.origin.is_file(rule.fitted_on):
-        sentences.append("The rule was chosen on these very cases, so they are no test of its promise.")
     # The first sentence is the headline. A number such as 0.95 has no blank after its point.
     first, point, more = rule.note.partition(". ")
     paragraphs = [first + point.strip(), " ".join(sentences)]
